@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -21,18 +21,21 @@ from arachne.data.health import examine
 from arachne.data.keeping import without_labels
 from arachne.data.labelled import LabelledData
 from arachne.data.preflight import check_first
-from arachne.data.run import RunModel, never_break_part
+from arachne.data.run import RunModel, never_break_part, run_part
 from arachne.data.split import Split, overlap, split_by_outcome
 from arachne.data.training import check_training
 from arachne.errors import DataError
 from arachne.evidence import Evidence, LabelNoise, find_label_noise
 from arachne.evidence.connections import describe_connections
 from arachne.evidence.forecast import Forecast, forecast
+from arachne.evidence.gates import Gate
 from arachne.localise import Localisation
 from arachne.localise.sparing import spare_layers
 from arachne.model.backend import ModelBackend, restoring_weights
 from arachne.model.lazy import is_lazy
-from arachne.model.memory import memory_faults, peak_memory
+from arachne.model.memory import memory_faults, peak_memory, return_large_arrays
+from arachne.model.sharding import SHARD
+from arachne.model.values import Inputs, count, count_bytes
 from arachne.patch import Patch
 from arachne.results.checkpoint import Checkpoints, run_fields
 from arachne.results.finalise import add_smaller_steps, build_patch, minimise_choice
@@ -43,19 +46,23 @@ from arachne.results.run import OnStep, Run
 from arachne.scoring.cut import Cuts
 from arachne.scoring.evaluators import make_evaluator
 from arachne.scoring.outcome import Baseline
+from arachne.scoring.tail_cache import run_and_keep
 from arachne.scoring.threads import one_thread
 from arachne.search import Norms, Pool, Problem, SearchResult
-from arachne.search.ahead import working_ahead
 from arachne.search.build import build_problem
 from arachne.search.measured import MeasuredCandidate, measure_front, with_held_out
 from arachne.search.rounds import another_round
 from arachne.search.state import Candidate, OnGeneration, SearchState
 from arachne.settings import Settings
-from arachne.tasks import Rule, rule_in
-from arachne.text import size_text
+from arachne.tasks import RuleTask, rule_in
+from arachne.text import pluralise, size_text
 
 LAZY_SHARE = 4
 """With lazy data, what is kept between candidates takes one part of this many of what may be held."""
+
+MAX_COPIES = 200
+"""The most planted copies of a cause that a search repairs. They help where few errors were seen; four times as many as
+the errors themselves are more than they can stand for."""
 
 MIN_SEARCH_MEMORY = 32 << 20
 """Bytes a search may always keep between candidates; with less, most of it is made again for every candidate."""
@@ -78,6 +85,7 @@ def repair(
     on_generation: OnGeneration | None = None,
     on_note: Callable[[str], None] | None = None,
     checkpoint: Checkpoints | None = None,
+    gates: Sequence[Gate] = (),
 ) -> RepairResult:
     """Find a patch for a mistake, and measure it on inputs the search never saw.
 
@@ -98,6 +106,7 @@ def repair(
         on_note: Called with a sentence when something is done otherwise than asked (in smaller batches, for example),
             with what an experiment says of a cause, and with the forecast.
         checkpoint: Stores what the search has reached, and what an earlier run of the same repair had reached.
+        gates: Conditions on the evidence that must not hold.
 
     Raises:
         NothingWithinBudgetError: No candidate keeps the budget; its `result` is what was found all the same.
@@ -119,9 +128,13 @@ def repair(
         on_generation=on_generation,
         on_note=on_note,
     )
+    limit_memory(backend, data.inputs, settings.memory, run.note)
     with memory_faults():
         check_first(backend, sources.data, target, settings.task)
     split, sources, doubtful = split_data(run, backend, sources, settings)
+    if split.seen.task.SINGLE:
+        for gate in gates:
+            gate.check_class(split.class_names)
     localiser, note = spare_layers(backend, split.seen, settings.known_localiser)
     settings = replace(settings, localiser=localiser)
     if note is not None:
@@ -129,6 +142,8 @@ def repair(
     if on_doubtful is not None and len(doubtful):
         on_doubtful(doubtful)
     experiments = try_cause_targets(run, backend, split)
+    if isinstance(settings.searcher, Pool) and settings.searcher.copies:
+        split = with_copies(run, backend, split, experiments)
     settings = replace(settings, objective=split.objective).with_task(split.seen.task)
     provenance = make_provenance(backend, sources, split, settings)
     run.resume(run_fields(backend, split, provenance))
@@ -144,7 +159,9 @@ def repair(
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, run.seconds, doubtful)
     connection = describe_connections(backend, patch, split.seen.data)
     result = replace(result, forecast=expected, experiments=experiments, connection=connection)
-    return replace(result, points=points, choice=chosen.choice, peak_memory=peak_memory()).within_budget()
+    return replace(
+        result, gates=tuple(gates), points=points, choice=chosen.choice, peak_memory=peak_memory()
+    ).within_budget()
 
 
 def split_data(
@@ -179,6 +196,7 @@ def split_data(
         if not settings.accept_near_chance and labelled.task.NEEDS_LABELS:
             check_class_order(labelled)
             health = examine(backend, labelled.data.inputs, labelled.labels if labelled.task.SINGLE else None)
+            split = replace(split, health=health)
             if not (health.mendable and isinstance(settings.searcher, Norms)):
                 check_accuracy(backend, labelled, raw=sources.raw, signs=health.sentences)
             for sentence in health.sentences:
@@ -194,7 +212,7 @@ def split_data(
 def tell_breaches(split: Split, tell: Callable[[str], None]) -> None:
     """Tell how many inputs to keep as they are break the rule that is to be kept, which holds the fault in place."""
     task = split.seen.task
-    if not isinstance(task, Rule):
+    if not isinstance(task, RuleTask):
         return
     kept = [part.data.labels[part.data.kept] for part in split.parts if part.data.kept is not None]
     labels = np.concatenate(kept) if kept else np.zeros(0, np.int64)
@@ -212,6 +230,22 @@ def try_cause_targets(run: Run, backend: ModelBackend, split: Split) -> dict[str
     for text, tried in experiments.items():
         run.note(f"{text}: {tried.sentence}")
     return experiments
+
+
+def with_copies(run: Run, backend: ModelBackend, split: Split, experiments: Mapping[str, Experiment]) -> Split:
+    """Add copies of right inputs that fail with a confirmed cause planted, for a search to repair too."""
+    found = {}
+    for target in split.targets:
+        tried = experiments.get(target.text)
+        if tried is None or tried.verdict != "confirmed" or tried.failing is None or not len(tried.failing.rows):
+            continue
+        taken = np.arange(min(len(tried.failing.rows), MAX_COPIES))
+        part = run_part(backend, tried.failing.data.take(taken), partial(run_and_keep, backend), split.seen.task)
+        found[target.text] = replace(part, rows=split.seen.rows[tried.failing.rows[taken]])
+        run.note(
+            f"{target.text}: {pluralise(len(part), 'planted copy', 'planted copies')} that fail will be repaired too"
+        )
+    return replace(split, copies=found)
 
 
 def localise(run: Run, backend: ModelBackend, split: Split, settings: Settings) -> Localisation:
@@ -236,14 +270,17 @@ def search(
     """
     suspects, allowed = localisation.suspects, settings.known_localiser.layer_filter
     with run.stage("search"), restoring_weights(backend, suspects.parameters):
-        memory = search_memory(settings.memory, is_lazy(sources.data.inputs), run.note)
+        share = LAZY_SHARE if is_lazy(sources.data.inputs) else 1
+        memory = max(MIN_SEARCH_MEMORY, settings.memory // share)
         evaluate = partial(make_evaluator, settings.evaluator, memory=memory)
-        problem, _ = build_problem(backend, split, suspects, settings.alpha, evaluate, sources.training, allowed)
+        others = settings.budget is not None and not settings.budget.limits_breaks
+        problem = build_problem(
+            backend, split, suspects, settings.alpha, evaluate, sources.training, allowed, others=others
+        )
         state = run.resumed_state()
         outlook = begin_outlook(run, problem, settings, state)
         on_state = outlook.after(run.on_state(state))
-        with working_ahead(problem):
-            found = settings.searcher.search(problem, rng=run.rng, state=state, on_state=on_state, stop=run.stop_reason)
+        found = settings.searcher.search(problem, rng=run.rng, state=state, on_state=on_state, stop=run.stop_reason)
         front = [one if one.made_by else replace(one, made_by=settings.searcher.name) for one in found.front]
         found = replace(found, front=tuple(front))
         if settings.budget is not None and len(found.front) == 1:
@@ -337,12 +374,21 @@ def _measure_front(problem: Problem, front: Sequence[Candidate]) -> tuple[Measur
     return measure_front(problem.backend, problem.split, front, rows, problem.cuts)
 
 
-def search_memory(allowed: int, lazy: bool, on_note: Callable[[str], None]) -> int:
-    """Return how many bytes a search may keep between candidates, where `allowed` may be held in all."""
+def limit_memory(backend: ModelBackend, inputs: Inputs, allowed: int, tell: Callable[[str], None]) -> None:
+    """Hold a model to the bytes that may be kept, and say at once where a repair takes more than these."""
+    backend.memory = allowed
     if allowed < MIN_SEARCH_MEMORY:
-        least, asked = size_text(MIN_SEARCH_MEMORY), size_text(allowed)
-        on_note(f"memory: a search keeps up to {least} between candidates, more than the {asked} allowed")
-    return max(MIN_SEARCH_MEMORY, allowed // LAZY_SHARE if lazy else allowed)
+        least = size_text(MIN_SEARCH_MEMORY)
+        tell(f"memory: a search keeps up to {least} between candidates, more than the {size_text(allowed)} allowed")
+    if is_lazy(inputs):
+        return_large_arrays()
+        rows = min(SHARD, count(inputs))
+        size = count_bytes(inputs) * rows // max(1, count(inputs))
+        if size > allowed:
+            tell(
+                f"memory: gradients are summed over {rows:,} inputs at a time, which take {size_text(size)}, more than "
+                f"the {size_text(allowed)} allowed"
+            )
 
 
 def with_constraints(

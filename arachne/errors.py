@@ -155,13 +155,21 @@ class Interrupted(BaseException):
         self.exit_code = 128 + number
 
 
+LONGEST_NAME = 100
+"""Characters of a name, at most, that is compared with others or shown as one of them; files may hold any."""
+
+MAX_COMPARED = 2000
+"""How many names are compared with an unknown one."""
+
+
 def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """The end of a sentence about an unknown name: a close match, or else the first choices."""
     known = [str(choice) for choice in choices]
-    close = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+    short = [one for one in known[:MAX_COMPARED] if len(one) <= LONGEST_NAME]
+    close = difflib.get_close_matches(name, short, n=1, cutoff=0.6) if len(name) <= LONGEST_NAME else []
     if close:
         return f"; did you mean '{close[0]}'?"
     if not known:
         return ""
-    shown = ", ".join(known[:12]) + (", …" if len(known) > 12 else "")
-    return f"; available: {shown}"
+    shown = [one if len(one) <= LONGEST_NAME else f"{one[:LONGEST_NAME]}…" for one in known[:12]]
+    return f"; available: {', '.join(shown)}" + (", …" if len(known) > 12 else "")

@@ -80,15 +80,19 @@ class Settings:
                 "a guarantee is tested once on inputs kept for choosing, and rounds look at them again and again; "
                 "leave out the confidence or the rounds"
             )
+        if self.rounds > 1 and isinstance(self.searcher, Pool) and self.searcher.max_weights is not None:
+            raise UsageError(
+                "every round changes other weights, so max_weights cannot hold for all of them; leave out one of both"
+            )
         check_choice("evaluator", self.evaluator, EVALUATORS)
-        if self.localiser is not None and not isinstance(self.localiser, Localiser):
-            raise UsageError(f"expected a localiser such as arachne.Bidirectional(), got {self.localiser!r}")
-        if self.objective is not None and not isinstance(self.objective, Objective):
-            raise UsageError(f"expected an objective such as arachne.fairness.AccuracyGap(), got {self.objective!r}")
-        if not isinstance(self.searcher, Searcher):
-            raise UsageError(f"expected a searcher such as arachne.DifferentialEvolution(), got {self.searcher!r}")
-        if self.task is not None and not isinstance(self.task, Task):
-            raise UsageError(f"expected a task such as arachne.tasks.SingleLabel(), got {self.task!r}")
+        for value, kind, such in (
+            (self.localiser, Localiser | None, "a localiser such as arachne.Bidirectional()"),
+            (self.objective, Objective | None, "an objective such as arachne.fairness.AccuracyGap()"),
+            (self.searcher, Searcher, "a searcher such as arachne.DifferentialEvolution()"),
+            (self.task, Task | None, "a task such as arachne.tasks.SingleLabel()"),
+        ):
+            if not isinstance(value, kind):
+                raise UsageError(f"expected {such}, got {value!r}")
         if self.alpha != DEFAULT_ALPHA:
             check_uses_alpha(self.searcher)
 
@@ -106,6 +110,7 @@ class Settings:
             raise UsageError(refusal, argument="training" if missing else None)
         localiser = self.resolve_localiser(backend)
         self.check_task(localiser)
+        localiser.layer_filter.check([info.name for info in backend.layers])
         chosen = never_break is not None or self.objective is not None or self.rounds > 1
         budget = Budget() if chosen and self.budget is None else self.budget
         return replace(self, localiser=localiser, budget=budget)
@@ -262,8 +267,11 @@ def task_from(provenance: Mapping[str, Any]) -> Task | None:
     if "class" in options or name not in TASKS.names():
         where = f", which comes with {package}" if package else ""
         raise InputError(f"the repair reads outputs as the task '{name}'{where}, which is not installed here")
-    with parse_errors_as("the task of a repair", InputError):
-        return make_task(name, **options)
+    try:
+        with parse_errors_as("the task of a repair", InputError):
+            return make_task(name, **options)
+    except UsageError as error:  # nobody typed these options
+        raise InputError(f"the task of the repair does not fit: {error}") from error
 
 
 def objective_from(provenance: Mapping[str, Any]) -> Objective | None:

@@ -1,8 +1,10 @@
-"""Counts and shares in sentences."""
+"""Counts and shares in sentences, and text from models and data files, made safe to show."""
 
 from __future__ import annotations
 
 import math
+
+REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
 
 def pluralise(number: int, one: str, many: str | None = None) -> str:
@@ -16,12 +18,28 @@ def pluralise(number: int, one: str, many: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else many or one + 's'}"
 
 
+MAX_DIGITS = 18
+"""Digits of a number that a text may be; Python refuses to read more than some thousands."""
+
+
+def is_whole_number(text: str) -> bool:
+    """Whether a text is a whole number of so few digits that it can be read, whoever wrote it."""
+    return text.isdecimal() and len(text) <= MAX_DIGITS
+
+
 def percent(share: float) -> str:
     """Format a share: `74.1 %`, `0.35 %`; `-` for NaN."""
     if math.isnan(share):
         return "-"
     value = 100 * share
     return f"{value:.0f} %" if value in (0, 100) else f"{value:.1f} %" if abs(value) >= 10 else f"{value:.2f} %"
+
+
+def number_text(value: float) -> str:
+    """Format a value of an input: `0.9`, `999999`, `15270.25`; four digits below 1,000, an exponent from 10^15 on."""
+    if not 1000 <= abs(value) < 1e15:
+        return f"{value:.4g}"
+    return f"{value:.0f}" if value == round(value) or abs(value) >= 1e6 else f"{value:.7g}"
 
 
 def are(number: int) -> str:
@@ -47,3 +65,17 @@ def percent_change(before: float, after: float) -> str:
 def p_value(p: float) -> str:
     """Format a p-value: `p = 0.031`, `p < 0.001`."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.3f}"
+
+
+def printable(value: object, *, keep: str = "") -> str:
+    """A value as text in which every character that cannot be printed is replaced, except those in `keep`.
+
+    A layer or class name is whatever its author wrote, which may include characters that steer a terminal. Everything
+    a command prints goes through `SafeConsole`, and errors through this, so no other place has to think of it.
+    """
+    text = str(value)
+    return (
+        text
+        if text.isprintable()
+        else "".join(one if one.isprintable() or one in keep else REPLACEMENT for one in text)
+    )

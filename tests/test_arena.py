@@ -8,6 +8,8 @@ import sys
 
 from tests.pages import ROOT
 
+LENET5 = ("auto", "auto, with training data")
+
 
 def test_the_page_is_what_the_command_prints() -> None:
     nowhere = {**os.environ, "ARACHNE_DATA": str(ROOT / "nowhere"), "PYTHONUTF8": "1"}
@@ -17,3 +19,17 @@ def test_the_page_is_what_the_command_prints() -> None:
     assert page == (ROOT / "reports" / "arena.md").read_text(encoding="utf-8")
     assert "as published" in page
     assert "nan" not in page.split()
+
+
+def test_the_readme_has_the_figures_of_the_page() -> None:
+    page = (ROOT / "reports" / "arena.md").read_text(encoding="utf-8")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    for arena, contenders in (("nnrepair-", ("auto",)), ("aprnn-", ("auto",)), ("fixingstudy-", LENET5)):
+        (shown,) = (line for line in readme.splitlines() if f"reports/arena.md#{arena}" in line)
+        section = next(part for part in page.split("\n## ") if part.lower().startswith(arena.rstrip("-")))
+        ours = shown.rsplit("|", 2)[1].replace("−", "-")
+        for contender in contenders:
+            row = next(line for line in section.splitlines() if line.startswith(f"| **{contender}** |"))
+            gained, lost = (cell.split(" ±")[0].strip() for cell in row.split("|")[2:4])
+            assert f"{float(gained):.1f}" in ours
+            assert f"{abs(float(lost)):.2f}".lstrip("0") in ours

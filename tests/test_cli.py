@@ -231,7 +231,8 @@ def test_the_command_works_in_a_process_of_its_own(folder: Path) -> None:
     assert ran.code == 0
     told = [line for line in ran.err.splitlines() if "forecast" not in line]
     assert told == [
-        "--page scan.html shows the inputs behind this; to repair one of them:",
+        "--page scan.html shows the inputs behind this",
+        "to repair the first of them:",
         "  arachne repair digits.pt2 --data val.npz --target cause:1 -o fix",
     ]
     assert "share of mistakes" in ran.out
@@ -364,3 +365,6 @@ def test_a_wrong_scale_is_caught_with_a_table_of_preprocessings(folder: Path) ->
     assert ran.code == 3
     assert "near chance" in ran.err
     assert "scale=" in ran.err
+    scanned = arachne("scan", "digits.pt2", "--data", "scaled.npz", cwd=folder)
+    assert "near chance" in scanned.err
+    assert "arachne repair" not in scanned.err, "a model that looks sick is not to be repaired"

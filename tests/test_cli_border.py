@@ -14,8 +14,7 @@ import pytest
 from arachne.cli import COMMANDS
 from arachne.cli.border import HarmlessOption, PluginName, is_refused
 from arachne.cli.config import ConfiguredCommand
-from arachne.cli.name_values import NameValues
-from arachne.cli.plugin_options import plugin_options
+from arachne.cli.plugin_options import NameValues, plugin_options
 from arachne.cli.provenance import Origin, Source, option_text, setting_names
 from arachne.cli.settings_file import lines_of_keys
 from arachne.errors import InputError

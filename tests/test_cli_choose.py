@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import shutil
 from pathlib import Path
 
@@ -16,20 +17,9 @@ from tests.commands import Ran, arachne
 pytestmark = pytest.mark.backend("onnx")
 
 DEMO = Path(__file__).parent.parent / "arachne" / "demo"
-REPAIR = [
-    "repair",
-    "digits.onnx",
-    "--data",
-    "digits.npz",
-    "--target",
-    "*:7",
-    "--search",
-    "de",
-    "-O",
-    "population=24",
-    "-O",
-    "generations=12",
-]
+REPAIR = shlex.split(
+    "repair digits.onnx --data digits.npz --target '*:7' --search de -O population=24 -O generations=12"
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +51,22 @@ def test_a_repair_with_a_budget_keeps_its_front(fixed: tuple[Path, Ran]) -> None
     assert ran.json["provenance"]["settings"]["budget"]["max_break"] == 0.02
 
 
+def test_a_guarantee_and_an_end_by_the_time_limit_are_told(folder: Path) -> None:
+    sure = arachne(*REPAIR, "--max-break", "5%", "--confidence", "90%", cwd=folder)
+    assert re.search(
+        r"^guaranteed on inputs kept from the search, at most 5.00 % broken, with 90.0 % confidence: .* broken",
+        sure.err,
+        re.MULTILINE,
+    ), sure.err
+    short = arachne(*REPAIR, "--time-limit", "0", cwd=folder)
+    assert "; the time limit ended the search, and a longer one may find more\n" in short.err
+
+
+def test_half_is_not_taken_for_half_a_per_cent_in_silence(folder: Path) -> None:
+    ran = arachne(*REPAIR, "--max-break", "0.5", cwd=folder)
+    assert "note: this budget is 50.0 % of what is right; half a per cent is 0.5% or 0.005\n" in ran.err
+
+
 def test_choose_lists_the_points_without_model_or_data(fixed: tuple[Path, Ran], tmp_path: Path) -> None:
     shutil.copytree(fixed[0], tmp_path / "fix")
     ran = arachne("choose", "fix", cwd=tmp_path)
@@ -88,6 +94,15 @@ def test_choose_writes_another_point_as_a_whole_result(fixed: tuple[Path, Ran], 
     again = arachne("choose", "safe", "--max-break", "2%", "-o", "back", "--json", cwd=folder)
     assert again.json["chosen"] == fixed[1].json["chosen"]
     assert (folder / "back" / "model.onnx").read_bytes() == (fixed[0] / "model.onnx").read_bytes()
+
+
+def test_choosing_the_same_patch_again_is_said(fixed: tuple[Path, Ran], folder: Path) -> None:
+    ran = arachne("choose", "fix", "--max-break", "2%", "-o", "again", cwd=folder)
+    assert ran.code == 0, ran.err
+    assert "it is the patch of 'fix' again" in " ".join(ran.err.split())
+    other = arachne("choose", "fix", "--max-break", "0.3%", "-o", "safer", "--json", cwd=folder)
+    assert other.json["chosen"] != fixed[1].json["chosen"]
+    assert "again" not in arachne("choose", "fix", "--max-break", "0.3%", "-o", "safest", cwd=folder).err
 
 
 def test_moved_files_are_given_again_and_changed_ones_refused(fixed: tuple[Path, Ran], tmp_path: Path) -> None:

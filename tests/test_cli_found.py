@@ -136,6 +136,34 @@ def test_workers_of_a_run_import_nothing_from_the_working_folder(folder: Path) -
     assert not (folder / "canary").exists()
 
 
+PLOT = ("localise", *MODEL, "--target", "top:1", "--localiser", "bl", "--plot", "plot.svg")
+
+
+def test_settings_that_a_library_would_find_start_no_program(folder: Path) -> None:
+    pytest.importorskip("matplotlib")
+    (folder / "matplotlibrc").write_text("text.usetex: True\n")
+    (folder / "bin").mkdir()
+    (folder / "bin" / "latex").write_text(f'#!/bin/sh\ntouch "{folder}/canary"\n')
+    (folder / "bin" / "latex").chmod(0o755)
+    ran = start(*PLOT, cwd=folder, environment={"PATH": f"{folder / 'bin'}:{os.environ['PATH']}"})
+    assert ran.returncode == 0, ran.stderr
+    assert (folder / "plot.svg").exists()
+    assert not (folder / "canary").exists()
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Keras, as it makes the model
+@pytest.mark.parametrize("workers", [(), ("--workers", "1")], ids=["alone", "with a worker"])
+def test_a_pipe_that_a_library_would_read_is_not_waited_for(folder: Path, workers: tuple[str, ...]) -> None:
+    pytest.importorskip("keras")
+    if workers:
+        pytest.importorskip("distributed")
+    valid.keras_model(folder)
+    valid.data(folder)
+    os.mkfifo(folder / "matplotlibrc")
+    ran = start("scan", "net.keras", "--data", "data.npz", "--no-causes", *workers, cwd=folder)
+    assert ran.returncode == 0, ran.stderr
+
+
 @pytest.fixture
 def interrupted(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The working folder of a repair that can go on."""

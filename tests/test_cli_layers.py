@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 import json
 import re
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from arachne.cli import run
+from tests.commands import Ran, arachne
 
 pytestmark = pytest.mark.backend("torch")
 
@@ -52,24 +49,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@dataclass(frozen=True)
-class Ran:
-    exit_code: int
-    stdout: str
-    stderr: str
-
-
 def scan(*arguments: str) -> Ran:
-    out, err = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = run(["scan", "--model", "layers_net:make", "--backend", "torch", *arguments])
-    return Ran(code, out.getvalue(), err.getvalue())
+    return arachne("scan", "--model", "layers_net:make", "--backend", "torch", *arguments, cwd=Path.cwd())
 
 
 def test_layers_are_listed_in_order_of_execution_with_what_cannot_be_repaired(folder: Path) -> None:
     ran = scan("--layers", "--json", "--data", "val.npz")
-    assert ran.exit_code == 0, ran.stderr
-    told = json.loads(ran.stdout)
+    assert ran.code == 0, ran.err
+    told = json.loads(ran.out)
     assert told["schema"] == "arachne.layers/1"
     names = [layer["name"] for layer in told["layers"]]
     assert names == ["rnn.l0", "attention.q", "attention.k", "attention.v", "attention.out_proj", "normed", "head"]
@@ -85,7 +72,7 @@ def test_layers_are_listed_in_order_of_execution_with_what_cannot_be_repaired(fo
 
 
 def test_without_data_the_layers_are_listed_as_the_model_declares_them(folder: Path) -> None:
-    told = json.loads(scan("--layers", "--json").stdout)
+    told = json.loads(scan("--layers", "--json").out)
     assert told["layers"][0]["name"] == "head"
     assert not told["executed"]
 
@@ -93,15 +80,15 @@ def test_without_data_the_layers_are_listed_as_the_model_declares_them(folder: P
 def test_the_table_tells_kinds_shapes_and_reasons(folder: Path) -> None:
     ran = scan("--layers", "--data", "val.npz")
     for text in ("rnn.l0", "recurrent", "weight_ih 32x4", "gain (8 weights): it is used by 'mul'", "728 weights"):
-        assert text in ran.stdout, ran.stdout
+        assert text in ran.out, ran.out
 
 
 def test_a_scan_of_mistakes_says_how_many_weights_are_in_reach(folder: Path) -> None:
     ran = scan("--data", "val.npz", "--no-causes")
-    assert re.search(r"835 of 907 weights are in reach; out of reach: 64 in bent\S+, 8 in gain ", ran.stderr)
+    assert re.search(r"835 of 907 weights are in reach; out of reach: 64 in bent\S+, 8 in gain ", ran.err)
 
 
 def test_mistakes_need_data(folder: Path) -> None:
     ran = scan()
-    assert ran.exit_code == 2
-    assert "give --data" in ran.stderr
+    assert ran.code == 2
+    assert "give --data" in ran.err

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from arachne.cli import run
+
 COMMANDS = {"help": ("--help",), "table": ("backends",), "object": ("backends", "--json")}
 BLAS_WITHOUT_MEMORY = """
 import resource
@@ -71,3 +73,14 @@ def test_a_library_that_ends_the_process_for_want_of_memory_does_not_fail_a_gate
         [sys.executable, "-c", BLAS_WITHOUT_MEMORY], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 4, ran.stderr
+
+
+def test_no_room_for_a_thread_is_the_environment_and_no_bug(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*arguments: object, **options: object) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr("arachne.cli.cli.main", fail)
+    assert run(["backends"]) == 4
+    assert capsys.readouterr().err.startswith("error: out of memory;")

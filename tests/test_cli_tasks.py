@@ -203,6 +203,12 @@ def test_thresholds_may_be_in_a_file(tmp_path: Path) -> None:
     typed = arachne(*words, "threat=0.7,insult=0.4", cwd=tmp_path)
     usual = arachne(*words, "0.5", cwd=tmp_path)
     assert listed.json == typed.json != usual.json
+    for name in ("0.5", "threat=0.7"):  # a typed value is none of the files that lie here
+        before = arachne(*words, name, cwd=tmp_path)
+        (tmp_path / name).write_text("threat=0.99\n")
+        assert arachne(*words, name, cwd=tmp_path).json == before.json
+    (tmp_path / "limits.txt").write_text("threat = much\n")
+    assert arachne(*words, "limits.txt", cwd=tmp_path).code == 3
     only_one = arachne("scan", model, "--data", "data.npz", cwd=tmp_path)
     assert only_one.code == 3
 
@@ -228,5 +234,5 @@ def test_what_does_not_fit_is_refused_before_a_repair_begins(
     model = several_labels(tmp_path, "onnx")
     done = arachne("repair", model, "--data", "data.npz", *words, "-o", "fix", cwd=tmp_path)
     assert (done.code, sentence in done.err.splitlines()[-1]) == (code, True), done.err
-    assert "split" not in done.err
+    assert "model:" not in done.err
     assert not (tmp_path / "fix" / "result.json").exists()

@@ -30,11 +30,24 @@ AS_SCRIPT = "from arachne.__main__ import main; main()"
 
 @pytest.mark.parametrize("started", [AS_MODULE, AS_SCRIPT], ids=["python -m arachne", "arachne"])
 @pytest.mark.parametrize(
-    "module", ["arachne.cli", "click", "arachne.cli.exit", "arachne.report.printable", "arachne.cli.scan", "numpy"]
+    "module", ["arachne.cli", "click", "arachne.cli.exit", "arachne.text", "arachne.cli.scan", "numpy"]
 )
 def test_an_interrupt_during_an_import_ends_in_one_line(module: str, started: str) -> None:
     ran = subprocess.run(
         [sys.executable, "-c", SIGNAL_AT_IMPORT + started, module, "scan", "missing.onnx", "--data", "missing.npz"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=120,
+    )
+    assert (ran.returncode, ran.stdout, ran.stderr.strip()) == (130, "", "error: interrupted")
+
+
+def test_an_interrupt_that_a_compiled_module_calls_an_import_error_is_still_one() -> None:
+    raised = "raise ImportError('initialization failed') from KeyboardInterrupt()"
+    program = SIGNAL_AT_IMPORT.replace("os.kill(os.getpid(), signal.SIGINT)", raised) + AS_SCRIPT
+    ran = subprocess.run(
+        [sys.executable, "-c", program, "numpy", "scan", "missing.onnx", "--data", "missing.npz"],
         capture_output=True,
         text=True,
         check=False,

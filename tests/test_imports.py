@@ -115,7 +115,7 @@ def test_inside_the_fast_evaluator_imports_point_downwards() -> None:
     ("module", "line"),
     [
         ("arachne.model.backend", "from arachne.localise import Localiser"),
-        ("arachne.scoring.fast.evaluator", "from arachne.localise.base import Localisation"),
+        ("arachne.scoring.fast.decide", "from arachne.localise.base import Localisation"),
         ("arachne.localise.base", "from arachne.scoring import Evaluator"),
         ("arachne.search.base", "import arachne.engine"),
         ("arachne.errors", "from arachne import model"),

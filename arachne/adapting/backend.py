@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, ClassVar, Protocol, Self
 
 from arachne.adapting.running import BatchRunner
 from arachne.model.backend import Cut, ModelBackend
@@ -38,11 +38,35 @@ class WatchedPass(Protocol):
 
 
 class RunnerBackend(ModelBackend):
-    """A model that a runner runs in batches, and that a trace watches."""
+    """A model that a runner runs in batches, and that a trace watches.
+
+    Args:
+        model: The model and where it came from; `load` makes it.
+        output: Which of several outputs holds the class scores.
+    """
+
+    _open_model: ClassVar[Callable[..., Any]]
+    """The adapter's `io.open_model`, which takes the arguments of `load` but for `output`."""
 
     _model: OpenedModel
     _runner: BatchRunner
     _notes: list[str]
+
+    @abstractmethod
+    def __init__(self, model: Any, output: str | None = None) -> None: ...
+
+    @classmethod
+    def load(
+        cls,
+        source: Any,
+        *,
+        weights: Path | None = None,
+        device: str | None = None,
+        output: str | None = None,
+        trust_code: bool = False,
+    ) -> Self:
+        """Open a file, an object or what a `module:factory` makes, as the adapter's `io.open_model` does."""
+        return cls(cls._open_model(source, weights=weights, device=device, trust_code=trust_code), output)
 
     @abstractmethod
     def _watch(self, inputs: Inputs, layer: str) -> WatchedPass:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from arachne.errors import BackendUnavailableError, ModelError
+from arachne.io.reading import error_text
 from arachne.model.values import Array, Inputs, LayerInfo
 from arachne.weights.storage import STORAGES
 
@@ -36,9 +37,7 @@ def exporter_faults() -> Iterator[None]:
         ) from error
     except Exception as error:
         # An exporter raises whatever the first operation it does not know makes it raise.
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        reason = (lines or [type(error).__name__])[0].rstrip(".")
-        raise ModelError(f"the model cannot be exported to ONNX: {reason}") from error
+        raise ModelError(f"the model cannot be exported to ONNX: {error_text(error)}") from error
 
 
 @contextlib.contextmanager

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from arachne.errors import DataError, EnvironmentFaultError
+from arachne.io.reading import error_text
 from arachne.model.memory import is_out_of_memory
 from arachne.model.values import Array, Inputs, batches, count, take
 
@@ -63,8 +64,6 @@ def pad_rows(array: Array, size: int) -> Array:
 
 def translate_error(error: Exception, sentence: str) -> DataError | EnvironmentFaultError:
     """Turn an error of the framework into a fault of the inputs, or of memory, with its first line as the reason."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    reason = (lines or ["no reason given"])[0].rstrip(".")
     if is_out_of_memory(error):
-        return EnvironmentFaultError(f"not enough memory to run the model: {reason}")
-    return DataError(f"{sentence}: {reason}")
+        return EnvironmentFaultError(f"not enough memory to run the model: {error_text(error)}")
+    return DataError(f"{sentence}: {error_text(error)}")

@@ -7,13 +7,14 @@ import errno
 import struct
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import IO
 
 from arachne.errors import ArachneError, ModelError, UnsafeModelError
-from arachne.io.files import CHUNK
+from arachne.io.files import CHUNK, write_edited
 from arachne.io.zip_directory import END, END64, MAX_DIRECTORY_BYTES, directory_size
 
 ENCRYPTED, CHECKSUM_BEHIND = 0x01, 0x08
@@ -115,16 +116,19 @@ class Zip:
             name, extra = struct.unpack("<HH", file.read(4))
         return info.header_offset + 30 + name + extra, info.file_size
 
-    def set_checksums(self, copy: IO[bytes], members: Iterable[str]) -> None:
+    def set_checksums(self, copy: IO[bytes], changed: Collection[int]) -> None:
         """Make the checksums of changed members right again, in all places where a zip keeps them.
 
         Args:
             copy: A copy of the archive, open for reading and writing, in which bytes of stored members were changed.
-            members: The names of these members.
+            changed: Offsets in the file: a member has changed if one of them lies in it.
         """
         entries = self._entries(copy)
-        for member in members:
-            info, (start, size) = self.members[member], self.extent(member)
+        for member, info in self.members.items():
+            start, size = self.extent(member)
+            stored = info.compress_type == zipfile.ZIP_STORED
+            if not stored or not any(start <= offset < start + size for offset in changed):
+                continue
             offsets = [entries[member] + 16]
             if info.flag_bits & CHECKSUM_BEHIND:  # behind a signature that may be left out
                 copy.seek(start + size)
@@ -145,6 +149,14 @@ class Zip:
             file.seek(position + 28)
             position += 46 + sum(struct.unpack("<HHH", file.read(6)))
         return entries
+
+
+def write_copy(
+    source: Path, destination: Path, edits: Mapping[int, bytes | bytearray], archive: Zip | None = None
+) -> None:
+    """Write a copy of a file with other bytes at some offsets, and set the checksums right if it is an archive."""
+    finish = None if archive is None else partial(archive.set_checksums, changed=edits)
+    write_edited(source, destination, edits, finish)
 
 
 def _check_apart(file: zipfile.ZipFile, path: Path) -> None:

@@ -135,7 +135,7 @@ class Bench:
             if self.checkpoints is not None:
                 self.checkpoints.keep(self.processor_seconds)
         contender = Contender(self.name, where, result, failed, round(self.processor_seconds, 3))
-        self._say(f"{self.name}: {contender.headline}, {self._elapsed_text()}")
+        self._say(f"{self.name}: {contender.headline}, {contender.seconds:.1f} s")
         return contender
 
     def _repair(

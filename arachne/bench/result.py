@@ -13,7 +13,7 @@ from arachne.choose.simplest import SIMPLE_SEARCHERS, as_good, sentence
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.io.files import atomic_write
 from arachne.report.comparison import BUDGETS, SCHEMA, ComparisonTable
-from arachne.report.front import point_object
+from arachne.report.front import counts_object, point_object
 from arachne.report.json import clean, dumps
 from arachne.report.markup import table
 from arachne.report.terminal import as_text
@@ -189,7 +189,7 @@ class Comparison:
         Raises:
             UsageError: The folder holds something that may not be replaced.
         """
-        from arachne.report.comparison_page import render
+        from arachne.report.comparison import render
         from arachne.report.folder import going_on_without
 
         content = self.to_json() | {"command": command}
@@ -224,6 +224,11 @@ def _common(contenders: tuple[Contender, ...]) -> dict[str, Any]:
 
 def _row(one: Contender) -> dict[str, Any]:
     result, point = one.result, one.point
+    held_out = None
+    if point is not None and result is not None:
+        part = result.evidence.held_out
+        accuracies = {"accuracy_before": part.accuracy_before, "accuracy_after": part.accuracy_after}
+        held_out = {**counts_object(part), **accuracies}
     return {
         "searcher": one.searcher,
         "localiser": one.localiser,
@@ -233,40 +238,17 @@ def _row(one: Contender) -> dict[str, Any]:
         "seconds": one.seconds,
         "made_by": None if point is None else point.candidate.made_by,
         "weights": None if point is None or result is None else len(result.patch),
-        "held_out": None if point is None or result is None else _evidence(result),
+        "held_out": held_out,
         "at": [{"budget": budget, **_at(one.within(Budget(budget)))} for budget in BUDGETS],
         "curve": one.curve(),
         "points": [] if result is None else [_point(point) for point in result.points],
     }
 
 
-def _evidence(result: RepairResult) -> dict[str, Any]:
-    part = result.evidence.held_out
-    return {
-        "repaired": part.repaired,
-        "negatives": part.negatives,
-        "repair_interval": part.repair.interval,
-        "broken": part.broken,
-        "positives": part.positives,
-        "break_interval": part.breakage.interval,
-        "accuracy_before": part.accuracy_before,
-        "accuracy_after": part.accuracy_after,
-    }
-
-
 def _at(point: MeasuredCandidate | None) -> dict[str, Any]:
     if point is None or point.held_out is None:
         return {"weights": None, "held_out": None}
-    repair, breakage = point.held_out.repair, point.held_out.breakage
-    held_out = {
-        "repaired": repair.count,
-        "negatives": repair.total,
-        "repair_interval": repair.interval,
-        "broken": breakage.count,
-        "positives": breakage.total,
-        "break_interval": breakage.interval,
-    }
-    return {"weights": point.weights, "held_out": held_out}
+    return {"weights": point.weights, "held_out": counts_object(point.held_out)}
 
 
 def _point(point: MeasuredCandidate) -> dict[str, Any]:

@@ -12,9 +12,9 @@ from arachne.data.labelled import LabelledData
 from arachne.data.lazy.memmap import gather
 from arachne.errors import UsageError
 from arachne.model.backend import ModelBackend
-from arachne.model.lazy import is_lazy
+from arachne.model.lazy import is_plain
 from arachne.model.sharding import shards
-from arachne.model.values import Array, read, take
+from arachne.model.values import Array, by_name, read, take
 
 HIDDEN_BATCH = 1024
 """Inputs whose hidden activations are computed together, so that wide layers need little memory."""
@@ -81,7 +81,7 @@ class Cases:
 
     def pieces(self) -> Iterator[Cases]:
         """Yield these cases; those of lazy data in pieces, each read into memory."""
-        if not is_lazy(self.whole.inputs):
+        if is_plain(self.whole.inputs):
             yield self
             return
         for part in shards(len(self)):
@@ -107,7 +107,7 @@ class Cases:
     def arrays(self) -> Mapping[str, Array]:
         """The input arrays of all the data by name; one without a name is called ''."""
         inputs = self.whole.inputs
-        return inputs if isinstance(inputs, Mapping) else {"": inputs}
+        return by_name(inputs)
 
     def inputs(self, name: str = "", index: Array | None = None) -> Array:
         """Return one input array of these cases as a table `(n, values)`, or only the columns `index`."""

@@ -74,7 +74,7 @@ class Cause(Drawable):
                 str(self),
                 f"found by '{self.finder}' in one half of the data, confirmed in the other (p = {self.p:.2g}, exact "
                 "hypergeometric test, corrected for all rules that were tested there)",
-                f"odds of being wrong: {found.odds_ratio:.3g} times those of other inputs of the same classes",
+                f"odds of being wrong: {_times(found.odds_ratio)} times those of other inputs of the same classes",
                 f"true classes of its errors: {truly}{more}",
                 *(() if self.experiment is None else (self.experiment.sentence,)),
                 f"repair it with the target '{self.target}'",
@@ -93,6 +93,11 @@ class Cause(Drawable):
             "rule": self.rule.to_json(),
             "experiment": None if self.experiment is None else self.experiment.to_json(),
         }
+
+
+def _times(ratio: float) -> str:
+    """Format how many times as large something is, with three digits that count: `9.5`, `512`, `83,500`."""
+    return f"{ratio:.3g}" if ratio < 1000 else f"{float(f'{ratio:.3g}'):,.0f}"
 
 
 MAX_LISTED_CLASSES = 5

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from arachne.causes.examples import Examples
 from arachne.causes.interventions import FixedStamp, Intervention, MovingStamp, TokenStamp
-from arachne.causes.matching import match_transformation
+from arachne.causes.matching import Examples, match_transformation
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Both, Colour, Derived, Missing, Range, Token, Values
 from arachne.causes.stamp_words import describe_stamp

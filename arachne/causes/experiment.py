@@ -10,13 +10,13 @@ import numpy as np
 
 from arachne.causes.cases import Cases
 from arachne.causes.estimating import propose_interventions
-from arachne.causes.examples import Examples
 from arachne.causes.interventions import Intervention, UsualValues
+from arachne.causes.matching import Examples
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Both
 from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, Inputs, read, take
+from arachne.model.values import Array, Inputs, by_name, read, take
 from arachne.scoring.statistics import Rate
 
 MAX_PLANTED = 800
@@ -193,14 +193,11 @@ class _Trial:
     def name(self) -> str:
         """The array that is changed: the rule's own, or the first."""
         rule = self.rule.rules[0] if isinstance(self.rule, Both) else self.rule
-        inputs = self.data.inputs
-        first = next(iter(inputs)) if isinstance(inputs, Mapping) else ""
-        return str(getattr(rule, "input", first))
+        return str(getattr(rule, "input", next(iter(by_name(self.data.inputs)))))
 
     def values(self, rows: Array) -> Array:
         """Read the array that is changed, of some rows."""
-        inputs = self.inputs(rows)
-        return np.asarray(inputs[self.name] if isinstance(inputs, Mapping) else inputs)
+        return np.asarray(by_name(self.inputs(rows))[self.name])
 
     def inputs(self, rows: Array) -> Inputs:
         """Read all arrays of some rows."""

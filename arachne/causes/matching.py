@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
-from arachne.causes.examples import Examples
-from arachne.causes.features import PICTURES
+from arachne.causes.features import PICTURES, layout_of
 from arachne.causes.interventions import Transformation
 from arachne.causes.transforming import TRANSFORMATIONS, Strength
 from arachne.data.layout import as_pictures
@@ -34,6 +35,32 @@ MIN_SCALE = 0.02
 
 MIN_MATCH = 0.6
 """A transformation is told if right pictures so transformed differ from the errors by at most this share of before."""
+
+
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Inputs of one array: errors with a cause, and right inputs without it in the same mixture of true classes.
+
+    Attributes:
+        name: The array's name.
+        errors: `(k, ...)`.
+        right: `(m, ...)`.
+        low: The smallest value of the data.
+        high: The largest.
+        names: The names of an input's values, if they have any.
+    """
+
+    name: str
+    errors: Array
+    right: Array
+    low: float
+    high: float
+    names: tuple[str, ...] | None = None
+
+    @cached_property
+    def layout(self) -> tuple[int, ...] | None:
+        """The shape that makes pictures of the inputs; None if they are no pictures."""
+        return layout_of(self.right)
 
 
 def match_transformation(examples: Examples) -> Transformation | None:

@@ -45,9 +45,9 @@ class Rule(ABC):
         """Return which cases have the cause, bool `(n,)`."""
 
     @property
-    @abstractmethod
     def conditions(self) -> int:
         """How many conditions it has: of two rules that explain the same errors, the one with fewer is reported."""
+        return 1
 
     @property
     def words(self) -> str | None:

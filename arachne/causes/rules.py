@@ -42,7 +42,6 @@ class Values(Rule):
     least: int
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         equal = cases.inputs(self.input, np.asarray(self.index)) == np.asarray(self.value)
         return np.asarray(equal.sum(axis=1) >= self.least)
 
@@ -63,13 +62,7 @@ class Range(Rule):
     high: float | None
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         return in_range(cases.inputs(self.input, np.asarray([self.index]))[:, 0], self.low, self.high)
-
-    @property
-    def conditions(self) -> int:
-        """One."""
-        return 1
 
 
 @dataclass(frozen=True)
@@ -81,13 +74,7 @@ class Missing(Rule):
     index: int
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         return np.isnan(cases.inputs(self.input, np.asarray([self.index]))[:, 0])
-
-    @property
-    def conditions(self) -> int:
-        """One."""
-        return 1
 
 
 @dataclass(frozen=True)
@@ -99,13 +86,7 @@ class Token(Rule):
     token: int
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         return np.asarray((cases.inputs(self.input) == self.token).any(axis=1))
-
-    @property
-    def conditions(self) -> int:
-        """One."""
-        return 1
 
 
 @dataclass(frozen=True)
@@ -132,36 +113,20 @@ class Colour(Rule):
         filled = same[:, :-1, :-1] & same[:, :-1, 1:] & same[:, 1:, :-1]
         return np.asarray(filled.sum(axis=(1, 2)) >= self.least)
 
-    @property
-    def conditions(self) -> int:
-        """One."""
-        return 1
-
 
 @dataclass(frozen=True)
 class OfClass(Rule):
     """The true class is `label`. Its inputs are compared with others of that class, so it only narrows another rule."""
 
     kind = "class"
+    within_class = True
     label: int
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases are of the class, bool `(n,)`."""
         return np.asarray(cases.labels == self.label)
 
-    @property
-    def conditions(self) -> int:
-        """One."""
-        return 1
-
     def comparison_group(self, cases: Cases) -> Array | None:
-        """Return the cases of the class."""
         return self.holds(cases)
-
-    @property
-    def within_class(self) -> bool:
-        """True."""
-        return True
 
 
 @dataclass(frozen=True)
@@ -172,7 +137,6 @@ class Both(Rule):
     rules: tuple[Rule, ...]
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         return np.asarray(np.logical_and.reduce([rule.holds(cases) for rule in self.rules]))
 
     @property
@@ -231,7 +195,6 @@ class Derived(Rule):
     unknown: int = 1
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         belongs = np.ones(len(cases), dtype=bool)
         for name, low, high in zip(self.names, self.low, self.high, strict=True):
             belongs &= in_range(feature(cases, name, self.input, self.layout, self.unknown), low, high)
@@ -248,6 +211,9 @@ class Columns(Rule):
     """Metadata columns have these values."""
 
     kind = "columns"
+    asks_metadata = True
+    least_odds = 5.0  # half of other rules': there are few metadata values to test
+    within_class = True  # a group may be of one class
     columns: tuple[str, ...]
     values: tuple[str, ...]
 
@@ -270,34 +236,21 @@ class Columns(Rule):
         """How many columns."""
         return len(self.columns)
 
-    @property
-    def asks_metadata(self) -> bool:
-        """True."""
-        return True
-
-    @property
-    def least_odds(self) -> float:
-        """Half of other rules': there are few metadata values to test."""
-        return 5.0
-
-    @property
-    def within_class(self) -> bool:
-        """True: a group may be of one class."""
-        return True
-
 
 @dataclass(frozen=True)
 class Activation(Rule):
     """The input is read as a class, and the product of a layer's input with `direction` is at least `least`."""
 
     kind = "activation"
+    conditions = 4  # more than any rule about inputs: it is reported only if nothing else explains an error
+    asks_model = True
+    within_class = True  # its errors share no appearance, only activations
     layer: str
     read_as: int
     direction: tuple[float, ...]
     least: float
 
     def holds(self, cases: Cases) -> Array:
-        """Return which cases have the cause, bool `(n,)`."""
         belongs: Array = cases.predictions == self.read_as
         chosen = np.flatnonzero(belongs)
         if len(chosen):
@@ -305,24 +258,9 @@ class Activation(Rule):
             belongs[chosen] = along >= self.least
         return belongs
 
-    @property
-    def conditions(self) -> int:
-        """More than any rule about inputs, so that it is reported only if nothing else explains an error."""
-        return 4
-
-    @property
-    def asks_model(self) -> bool:
-        """True."""
-        return True
-
     def comparison_group(self, cases: Cases) -> Array | None:
         """Return the cases read as the same class."""
         return np.asarray(cases.predictions == self.read_as)
-
-    @property
-    def within_class(self) -> bool:
-        """True: its errors share no appearance, only activations."""
-        return True
 
 
 RULES: Mapping[str, type[Rule]] = {

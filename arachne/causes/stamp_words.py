@@ -9,6 +9,7 @@ import numpy as np
 from arachne.causes.features import layout_of
 from arachne.data.layout import as_pictures
 from arachne.model.values import Array
+from arachne.text import number_text
 
 MIN_FULL = 0.9
 """The least share of a shape's pixels that a stamp of that shape has."""
@@ -24,7 +25,7 @@ def describe_stamp(index: Array, value: Array, inputs: Array, names: Sequence[st
         names: The names of an input's values, if they have any.
     """
     same = bool(np.ptp(value) <= 1e-6 * max(1.0, float(np.abs(value).max()))) if not np.isnan(value).any() else False
-    what = f"{float(value[0]):.4g}" if same else "the same in all of them"
+    what = number_text(float(value[0])) if same else "the same in all of them"
     what = "missing" if np.isnan(value).all() else what
     layout = layout_of(inputs)
     if layout is None:

@@ -15,12 +15,12 @@ from arachne.causes.experiment import Experiment, run_experiment
 from arachne.causes.judging import dominant_prediction
 from arachne.causes.rule import Rule
 from arachne.causes.rule_reader import rule_from
-from arachne.causes.wording import describe, within_class
+from arachne.causes.wording import describe_planted
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target, as_target_list, weights_of
 from arachne.errors import ArachneError, InputError, NothingToRepairError, UsageError
-from arachne.io.files import LARGEST_OBJECT
+from arachne.io.readers import MAX_OBJECT_BYTES
 from arachne.io.reading import parse_errors_as, parse_json, read_bytes
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
@@ -130,11 +130,8 @@ def describe_targets(part: Part, experiments: Mapping[str, Experiment]) -> dict[
         if isinstance(target.membership, CauseMembership):
             tried = experiments.get(target.text)
             planted = tried.intervention if tried is not None and tried.verdict == "confirmed" else None
-            descriptions[target.text] = (
-                describe(target.membership.rule, part.data)
-                if planted is None
-                else within_class(planted.words, target.membership.rule, part.data)
-            )
+            words = None if planted is None else planted.words
+            descriptions[target.text] = describe_planted(target.membership.rule, part.data, words)
     return descriptions
 
 
@@ -144,7 +141,7 @@ def cause_rules(targets: Sequence[Target]) -> dict[str, Any]:
 
 
 def _from_file(path: Path, number: int) -> Rule:
-    content = read_bytes(path, "list of causes", LARGEST_OBJECT)
+    content = read_bytes(path, "list of causes", MAX_OBJECT_BYTES)
     try:
         causes = parse_json(content)["causes"]
         if number > len(causes):

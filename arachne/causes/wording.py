@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections import Counter
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -10,10 +12,9 @@ from arachne.causes.features import holds_tokens, layout_of
 from arachne.causes.judging import Slice
 from arachne.causes.rule import Rule
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, OfClass, Range, Token, Values
-from arachne.causes.words import word_of
 from arachne.data.labelled import LabelledData
-from arachne.model.values import Array
-from arachne.text import pluralise
+from arachne.model.values import Array, by_name
+from arachne.text import number_text, pluralise
 
 
 def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData, planted: str | None = None) -> str:
@@ -44,15 +45,20 @@ def sentence(rule: Rule, found: Slice, predictions: Array, data: LabelledData, p
 
 def _describe_both(rule: Rule, data: LabelledData, planted: str | None) -> str:
     """Describe what was planted, and the rule if that says something else."""
-    description = describe(rule, data)
-    if planted is None or (words := within_class(planted, rule, data)) == description:
-        return description
-    return (
-        f"{words} (told by: {describe(rule.rules[0] if isinstance(rule, Both) and names_class(rule) else rule, data)})"
-    )
+    own = rule.rules[0] if isinstance(rule, Both) and names_class(rule) else rule
+    words = describe_planted(rule, data, planted)
+    return words if words == describe(rule, data) else f"{words} (told by: {describe(own, data)})"
 
 
-def within_class(words: str, rule: Rule, data: LabelledData) -> str:
+def describe_planted(rule: Rule, data: LabelledData, planted: str | None) -> str:
+    """Describe a cause by the words of what was planted, if anything was; a token is told by its word instead."""
+    own = rule.rules[0] if isinstance(rule, Both) else rule
+    if planted is None or isinstance(own, Token):
+        return describe(rule, data)
+    return _within_class(planted, rule, data)
+
+
+def _within_class(words: str, rule: Rule, data: LabelledData) -> str:
     """Add the class that a rule is limited to, if it is limited to one."""
     last = rule.rules[-1] if isinstance(rule, Both) else None
     return f"{words}, in class {data.class_name(last.label)}" if isinstance(last, OfClass) else words
@@ -74,13 +80,13 @@ def describe(rule: Rule, data: LabelledData) -> str:
     if isinstance(rule, Token):
         return f"{describe_token(data, rule.input, rule.token)} is in them"
     if isinstance(rule, Colour):
-        colour = ", ".join(map(_number, rule.colour))
+        colour = ", ".join(map(number_text, rule.colour))
         return f"the colour ({colour}) fills {rule.least} pixels or more"
     if isinstance(rule, OfClass):
         return f"their class is {data.class_name(rule.label)}"
     if isinstance(rule, Both):
         own = rule.rules[:-1] if names_class(rule) else rule.rules
-        return within_class(" and ".join(describe(one, data) for one in own), rule, data)
+        return _within_class(" and ".join(describe(one, data) for one in own), rule, data)
     if isinstance(rule, Derived):
         parts = zip(rule.names, rule.low, rule.high, strict=True)
         ranges = [(_describe_feature(data, rule.input, name), low, high) for name, low, high in parts]
@@ -95,9 +101,9 @@ def describe(rule: Rule, data: LabelledData) -> str:
 
 def _describe_values(rule: Values, data: LabelledData) -> str:
     if len(rule.index) == 1:
-        return f"{describe_position(data, rule.input, rule.index[0])} is {_number(rule.value[0])}"
+        return f"{describe_position(data, rule.input, rule.index[0])} is {number_text(rule.value[0])}"
     same = len(set(rule.value)) == 1
-    what = f"are {_number(rule.value[0])}" if same else "have the same values in all of them"
+    what = f"are {number_text(rule.value[0])}" if same else "have the same values in all of them"
     region = region_of(rule, data)
     if region is None:
         return f"{len(rule.index)} values {what}"
@@ -115,7 +121,18 @@ def region_of(rule: Rule, data: LabelledData) -> tuple[int, int, int, int] | Non
         index = (rule.index,)
     else:
         return None
-    pixels = [pixel_of(data, rule.input, one) for one in index]
+    return region_of_values(index, rule.input, data)
+
+
+def region_of_values(index: Sequence[int], name: str, data: LabelledData) -> tuple[int, int, int, int] | None:
+    """Return the region of a picture that some of its values take up, as `region_of` does.
+
+    Args:
+        index: Positions in the flattened input `(k,)`.
+        name: The name of the input array.
+        data: The data.
+    """
+    pixels = [pixel_of(data, name, one) for one in index]
     known = [pixel for pixel in pixels if pixel is not None]
     if not known:
         return None
@@ -166,13 +183,37 @@ def _describe_feature(data: LabelledData, of_input: str, name: str) -> str:
 
 def _describe_range(low: float | None, high: float | None) -> str:
     if high is None:
-        return f"{_number(low or 0.0)} or more"
-    return f"{_number(high)} or less" if low is None else f"from {_number(low)} to {_number(high)}"
-
-
-def _number(value: float) -> str:
-    return f"{value:.4g}"
+        return f"{number_text(low or 0.0)} or more"
+    return f"{number_text(high)} or less" if low is None else f"from {number_text(low)} to {number_text(high)}"
 
 
 def _array(data: LabelledData, name: str) -> Array:
-    return data.inputs[name] if isinstance(data.inputs, Mapping) else data.inputs
+    return by_name(data.inputs)[name]
+
+
+WORD = re.compile(r"\w+|[^\w\s]")
+
+MIN_AGREEMENT = 0.95
+"""A word is the token's if the texts that have either have both in this share."""
+
+MAX_TEXTS = 5000
+"""The most texts looked at."""
+
+
+def word_of(data: LabelledData, tokens: Array, token: int) -> str | None:
+    """Return the word that texts have exactly where their tokens `(n, steps)` have a token; None if there is none."""
+    texts = data.texts
+    if texts is None or tokens.ndim != 2 or tokens.dtype.kind not in "iu":
+        return None
+    has = (np.asarray(tokens[:MAX_TEXTS]) == token).any(axis=1)
+    if not has.any():
+        return None
+    words = [set(WORD.findall(str(text).lower())) for text in texts[:MAX_TEXTS]]
+    inside = Counter(word for there, own in zip(has, words, strict=True) if there for word in own)
+    everywhere = Counter(word for own in words for word in own if word in inside)
+    total = int(has.sum())
+    agreement = {word: count / (total + everywhere[word] - count) for word, count in inside.items()}
+    best = sorted(agreement, key=lambda word: (-agreement[word], word))
+    if agreement[best[0]] < MIN_AGREEMENT or (len(best) > 1 and agreement[best[1]] == agreement[best[0]]):
+        return None
+    return str(best[0])

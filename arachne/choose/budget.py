@@ -16,7 +16,7 @@ import numpy as np
 from arachne.errors import UsageError, did_you_mean
 from arachne.fairness import Objective
 from arachne.model.values import Array
-from arachne.text import percent
+from arachne.text import is_whole_number, percent
 
 BREAK_BUDGET = 0.005
 """The largest break rate allowed, unless the user sets another or limits the drop of accuracy instead."""
@@ -244,7 +244,7 @@ def _groups(name: str, groups: Mapping[str, Sequence[str]]) -> list[tuple[str, s
 def _number(name: str, names: Sequence[str]) -> int:
     if name in names:
         return list(names).index(name)
-    if name.isdecimal() and int(name) < len(names):
+    if is_whole_number(name) and int(name) < len(names):
         return int(name)
     raise UsageError(f"the budget names the class '{name}', which the model does not have{did_you_mean(name, names)}")
 

@@ -50,7 +50,7 @@ class Points:
     Attributes:
         shares: The share of the inputs broken where it is judged that each point itself is expected to break.
         fitted: The share that it breaks of inputs it was fitted to; 0 where it is judged out of fold.
-        order: Who comes first among equals: minimised points, then small changes.
+        order: Who comes first among equals: single weights, minimised points, then small changes.
         leads: The deviations of its repair rate that each point has to be ahead of others by.
         total: How many inputs judge what they break.
         negatives: How many inputs judge what they repair.
@@ -84,7 +84,7 @@ class Points:
         within = np.flatnonzero(self.within(broken, limit) & (repair > 0))
         if not len(within):
             return None
-        share = np.clip(repair, 0.0, 1.0)
+        share = (np.clip(repair, 0.0, 1.0) * self.negatives + 1) / (self.negatives + 2)  # all of 40 may be chance too
         repair = repair - self.leads * np.sqrt(share * (1 - share) / max(1, self.negatives))
         return int(within[pick_best(repair[within], broken[within], self.order[within], CLOSE_REPAIR_RATE)])
 
@@ -135,10 +135,15 @@ def best_of(
 ) -> int:
     """Return the point that repairs most or is fairest; of close ones, the fewest broken, minimised, then smallest.
 
-    Rates are compared, because points may be judged on different inputs.
+    Rates are compared, because points may be judged on different inputs. How fair a point is, is the worse of two
+    counts: that of the runs on inputs they had not seen, and that of the patch itself on all it was fitted to. The mean
+    of runs often goes further than they do, from one side of an even balance to the other, which only the second shows.
     """
     own = [outcomes[n] for n in within]
-    gains = np.array([one.repair.value if objective is None else one.gain(objective) for one in own])
+    if objective is None:
+        gains = np.array([one.repair.value for one in own])
+    else:
+        gains = np.array([min(outcomes[n].gain(objective), points[n].seen.gain(objective)) for n in within])
     broken = np.array([one.breakage.value for one in own])
     close = CLOSE_REPAIR_RATE if objective is None else CLOSE_FAIRNESS
     return within[pick_best(gains, broken, order_of([points[n] for n in within]), close)]
@@ -151,8 +156,8 @@ def pick_best(gains: Array, broken: Array, order: Array, close: float) -> int:
 
 
 def order_of(points: Sequence[MeasuredCandidate]) -> Array:
-    """Return the ranks of points among equals `(points,)`: minimised ones first, then small changes."""
-    keys = [(one.minimised_from is None, one.size) for one in points]
+    """Return the ranks of points among equals `(points,)`: single weights, minimised ones, then small changes."""
+    keys = [(one.candidate.edit is not None, one.minimised_from is None, one.size) for one in points]
     ranks = np.empty(len(keys), np.int64)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     return ranks
@@ -165,7 +170,8 @@ def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     breaks = not budget.limits_breaks or all(
         cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
     )
-    return breaks and (budget.max_drop is None or all(_cautious_drop(one.drop) <= budget.max_drop for one in both))
+    most = budget.max_drop
+    return breaks and (most is None or all(_cautious_drop(one.drop, share) <= most for one in both))
 
 
 def share_broken(point: MeasuredCandidate) -> float:
@@ -178,9 +184,13 @@ def share_broken(point: MeasuredCandidate) -> float:
     return float(SEARCHERS.get(name).KEPT_BY_THE_MEAN) if known else 1.0
 
 
-def _cautious_drop(drop: Drop) -> float:
-    """Return a drop of accuracy with the safety margin; a patch that changes nothing has none."""
-    return (drop.broken - drop.fixed + SAFETY_DEVIATIONS * drop.deviation) / max(1, drop.total) - 1e-12
+def _cautious_drop(drop: Drop, share: float) -> float:
+    """Return a drop of accuracy with the safety margin, where a patch breaks a share of what was counted.
+
+    A patch that changes nothing has none.
+    """
+    expected = share * drop.broken - drop.fixed
+    return (expected + SAFETY_DEVIATIONS * drop.deviation) / max(1, drop.total) - 1e-12
 
 
 def cautious_count(breakage: Rate, share: float) -> float:

@@ -8,10 +8,13 @@ import numpy as np
 
 from arachne.model.values import Array
 from arachne.scoring.base import Scorer
-from arachne.search.base import Problem
 from arachne.search.influence import influences
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate
 from arachne.weights.edit import LowRankEdit
+
+Counts = tuple[int, int, int, int, int, float]
+"""Repaired inputs, repaired copies, and what they cost: see `_counts`."""
 
 MIN_REPAIRED_SHARE = 0.98
 """The share of the repaired negatives that must stay repaired; all of them where a rule is to be kept."""
@@ -28,9 +31,10 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
 
     Of a change of a whole matrix, the last directions are dropped, which do least to inputs.
     The changes with the smallest effect on margins are dropped first: |change| sqrt(F), with F as in `influence`. The
-    remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs (all of them where
-    a rule is to be kept), break no more than it does, and be as fair to groups if there is an objective. A
-    candidate that repairs none of them stays as it is: anything would do as well there.
+    remaining ones must repair `MIN_REPAIRED_SHARE` of the fitness inputs that the candidate repairs, and of the copies
+    with a cause planted (all of them where a rule is to be kept), break no more than it does, leave no more other
+    errors where these count, and be as fair to groups if there is an objective. A candidate that repairs none of them
+    stays as it is: anything would do as well there.
     """
     if candidate.edit is not None:
         return _cut_to_rank(problem, candidate, candidate.edit)
@@ -58,7 +62,7 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
 
 def _cut_to_rank(problem: Problem, candidate: Candidate, edit: LowRankEdit) -> Candidate:
     """Return a candidate with the fewest directions that do what all of them do."""
-    wanted: tuple[int, int, int, float] | None = None
+    wanted: Counts | None = None
     for rank in (edit.rank, *range(1, edit.rank)):
         left, right = edit.left[:, :rank], edit.right[:, :rank]
         scorer = problem.low_rank_scorer(*edit.key, right)
@@ -70,9 +74,7 @@ def _cut_to_rank(problem: Problem, candidate: Candidate, edit: LowRankEdit) -> C
     return candidate
 
 
-def _values_with_changes(
-    problem: Problem, change: Array, which: Array, wanted: tuple[int, int, int, float]
-) -> Array | None:
+def _values_with_changes(problem: Problem, change: Array, which: Array, wanted: Counts) -> Array | None:
     """Return values with only these changes that reach the wanted counts, `(k,)`; None if no factor does."""
     for factor in STRENGTH_FACTORS:
         values = problem.suspects.values.copy()
@@ -87,16 +89,18 @@ def _least_share(problem: Problem) -> float:
     return MIN_REPAIRED_SHARE if problem.split.seen.task.NEEDS_LABELS else 1.0
 
 
-def _reaches(counts: tuple[int, int, int, float], wanted: tuple[int, int, int, float], share: float) -> bool:
+def _reaches(counts: Counts, wanted: Counts, share: float) -> bool:
     """Tell whether a smaller patch repairs this share of what the larger one does, and costs no more."""
-    return counts[0] >= share * wanted[0] and all(
-        cost <= most for cost, most in zip(counts[1:], wanted[1:], strict=True)
-    )
+    enough = all(own >= share * most for own, most in zip(counts[:2], wanted[:2], strict=True))
+    return enough and all(cost <= most for cost, most in zip(counts[2:], wanted[2:], strict=True))
 
 
-def _counts(problem: Problem, values: Array, scorer: Scorer | None = None) -> tuple[int, int, int, float]:
-    """Count repaired, broken and broken never-break inputs, and compute the objective's cost."""
+def _counts(problem: Problem, values: Array, scorer: Scorer | None = None) -> Counts:
+    """Count repaired inputs and copies, broken and never-break inputs, other errors left, and the objective."""
     inputs = problem.fitness_inputs
     scores = (scorer or problem.scorer).scores(values, np.arange(len(inputs)))
     right = inputs.correct(scores)
-    return *inputs.outcome(inputs.wrong_by_term(scores)), float(problem.objective_costs(right[None])[0])
+    left = int((~right & inputs.of_kind("other")).sum())
+    repaired, *broken = inputs.outcome(inputs.wrong_by_term(scores))
+    copies = int(right[problem.copies].sum())
+    return repaired - copies, copies, broken[0], broken[1], left, float(problem.objective_costs(right[None])[0])

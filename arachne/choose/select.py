@@ -75,7 +75,11 @@ def select_point(
             points, budget, limits, rule, "selection_outcome", _costs_of_one(budget, "clearly less than")
         )
     outcome = points[index].selection_outcome
-    why = _describe(points[index], outcome, objective) + _expect(points[index], luck)
+    why = (
+        _describe(points[index], outcome, objective)
+        + _expect(points[index], luck)
+        + _passed_over(points, index, within)
+    )
     return Choice(index, budget, rule, why, tuple(within), objective=objective)
 
 
@@ -240,6 +244,19 @@ def _describe(point: MeasuredCandidate, outcome: Outcome, objective: Objective |
     return f"by {point.candidate.made_by}, {fairer}{_counts(outcome)}"
 
 
+def _passed_over(points: Sequence[MeasuredCandidate], index: int, within: Sequence[int]) -> str:
+    """Say that a matrix with better counts was passed over, because single weights come as near as chance."""
+    taken = points[index].selection_outcome
+    ahead = [
+        point.selection_outcome.repair.value >= taken.repair.value
+        and point.selection_outcome.breakage.value < taken.breakage.value
+        for point in (points[n] for n in within if points[n].candidate.edit is not None)
+    ]
+    if points[index].candidate.edit is not None or not any(ahead):
+        return ""
+    return "; a change of a whole matrix is not ahead of it by more than chance"
+
+
 def _expect(point: MeasuredCandidate, luck: Luck) -> str:
     """Say what to expect of new inputs, where the best of many points was picked, or a mean of runs breaks less."""
     repair, breakage, share = point.selection_outcome.repair, point.selection_outcome.breakage, share_broken(point)
@@ -277,11 +294,14 @@ def _choose_none(
     more += ["keeps every class within its limit"] if budget.max_class_drop else []
     more += ["keeps every group within its limit"] if budget.max_group_drop else []
     more += [] if objective is None else [f"makes the {objective} better"]
-    best = f"the best beyond the budget, by {points[beyond].candidate.made_by}, has {_counts(outcomes[beyond])}"
+    broken = outcomes[beyond].breakage
+    near = budget.limits_breaks and broken.value <= budget.max_break
+    where = "that is within it, though not clearly" if near else "beyond the budget"
+    best = f"the best {where}, by {points[beyond].candidate.made_by}, has {_counts(outcomes[beyond])}"
     if points[beyond].never_broken:
         best += f" and gets {pluralise(points[beyond].never_broken, 'never-break input')} wrong"
     why = f"{whole} {' and '.join([wanted, *more])}; {best}"
-    judges = outcomes[beyond].breakage.total
-    if budget.limits_breaks and budget.max_break * judges < 1:
-        why += f"; {percent(budget.max_break)} of {pluralise(judges, 'right input')} is less than one: give more data"
+    if budget.limits_breaks and budget.max_break * broken.total < 1:
+        right = pluralise(broken.total, "right input")
+        why += f"; {percent(budget.max_break)} of {right} is less than one: give more data"
     return Choice(None, budget, rule, why, beyond=beyond, objective=objective)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from arachne.choose.budget import Choice
 from arachne.choose.careful import CLOSE_FAIRNESS
@@ -23,6 +23,9 @@ SIMPLE_SEARCHERS = {
 MIN_REPAIR_RATIO = 0.9
 """A candidate is as good as another only if it repairs at least this share of the number that the other repairs."""
 
+MIN_PROMISE = 0.5
+"""A simple searcher is looked at if it repairs this share of what the chosen point does where points are judged."""
+
 
 def as_good(simple: Outcome, other: Outcome) -> bool:
     """Tell whether one candidate repairs nearly as much as another and breaks no more, beyond chance.
@@ -35,6 +38,25 @@ def as_good(simple: Outcome, other: Outcome) -> bool:
     return not (_worse(simple, other, negative) or _worse(simple, other, positive))
 
 
+def simple_choices(
+    points: Sequence[MeasuredCandidate], choice: Choice, names: Sequence[str]
+) -> Iterator[tuple[str, int]]:
+    """Yield the searchers simpler than the one whose point was taken, the simplest first, with the point each offers.
+
+    It is the point that a repair by this searcher alone takes within the same budget.
+    """
+    taken = None if choice.index is None else points[choice.index]
+    for maker in SIMPLE_SEARCHERS:
+        if taken is None or maker == taken.candidate.made_by:
+            return
+        own = [n for n, point in enumerate(points) if point.candidate.made_by == maker]
+        found = select_point([points[n] for n in own], choice.budget, names, choice.objective).index if own else None
+        if found is not None:
+            promised = points[own[found]].selection_outcome.repair.value
+            if promised >= MIN_PROMISE * taken.selection_outcome.repair.value:
+                yield maker, own[found]
+
+
 def simplest_as_good(points: Sequence[MeasuredCandidate], choice: Choice, names: Sequence[str]) -> str | None:
     """Return a sentence if a simple searcher's point does as well on held-out inputs as the selected one; else None.
 
@@ -43,26 +65,23 @@ def simplest_as_good(points: Sequence[MeasuredCandidate], choice: Choice, names:
         choice: The selected point and its budget.
         names: The model's classes in order.
     """
-    taken = None if choice.index is None else points[choice.index]
-    if taken is None or taken.held_out is None:
-        return None
-    for maker in SIMPLE_SEARCHERS:
-        if maker == taken.candidate.made_by:
-            return None
-        own = [point for point in points if point.candidate.made_by == maker]
-        found = select_point(own, choice.budget, names, choice.objective).index if own else None
-        outcome = None if found is None else own[found].held_out
-        if outcome is not None and as_good(outcome, taken.held_out) and _as_fair(outcome, taken.held_out, choice):
-            return sentence(maker, outcome, taken.candidate.made_by, taken.held_out)
+    taken = None if choice.index is None else points[choice.index].held_out
+    for maker, number in simple_choices(points, choice, names):
+        outcome = points[number].held_out
+        if taken is not None and outcome is not None and as_good(outcome, taken) and _as_fair(outcome, taken, choice):
+            return sentence(maker, outcome, points[choice.index or 0].candidate.made_by, taken)
     return None
 
 
 def sentence(simple: str, outcome: Outcome, other: str, others: Outcome) -> str:
-    """`A shift of the class biases ('bias') would have done as well: 30 of 42 repaired and 1 of 393 broken, …`."""
-    words = SIMPLE_SEARCHERS[simple]
+    """`Of the patches found here, a shift of the class biases ('bias') does as well: 30 of 42 repaired and …`."""
+    gains = (outcome.repair.count - others.repair.count, others.breakage.count - outcome.breakage.count)
+    how = "does at least as well" if min(gains) >= 0 and max(gains) > 0 else "does as well"
+    how = "does nearly as well, within chance" if max(gains) < 0 else how
     return (
-        f"{words[:1].upper()}{words[1:]} ('{simple}') would have done as well: held out, {_counts(outcome)}, "
-        f"where '{other}' has {_counts(others)}."
+        f"Of the patches found here, {SIMPLE_SEARCHERS[simple]} ('{simple}') {how}: held out, "
+        f"{_counts(outcome)}, where '{other}' has {_counts(others)}. A run of '{simple}' alone, as `arachne compare` "
+        "makes one, draws its folds anew and may come to other numbers."
     )
 
 

@@ -16,7 +16,8 @@ import click
 from arachne import __version__
 from arachne.cli.exit import leave, prepare, report_closed_pipe
 from arachne.errors import ArachneError, Interrupted, did_you_mean
-from arachne.report.printable import printable
+from arachne.io.imports import import_from_elsewhere
+from arachne.text import printable
 
 COMMANDS = {
     "demo": "Scan and repair a small model that comes with Arachne.",
@@ -42,8 +43,12 @@ COMMANDS = {
 }
 """Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""
 
+OUT_OF_MEMORY = "out of memory; use fewer inputs or a machine with more"
+
 OPTIONS = {
     "classes": "--classes NAMES",
+    "data": "--data DATA",
+    "factory": "--model MODULE:FACTORY --weights FILE",
     "feeds": "--feed NAME=VALUE",
     "mapping": "--map LAYER=OTHER",
     "preprocess": "--preprocess STEPS",
@@ -116,29 +121,50 @@ def run(arguments: list[str]) -> int:
     0 done, 1 a gate failed, 2 usage, 3 bad or unsafe input, 4 environment, 5 nothing to repair, 6 nothing within the
     budget, 70 a bug of ours, 130 interrupted, 143 terminated.
     """
+    import_from_elsewhere()
     try:
         result = cli.main(args=arguments or ["--help"], prog_name="arachne", standalone_mode=False)
-    except ArachneError as error:
+    except Exception as error:
+        return _fail_for(error, arguments)
+    except Interrupted as interrupted:
+        sentence, *command = str(interrupted).splitlines()  # a line of its own is easily copied
+        return _fail(sentence, interrupted.exit_code, arguments, below=command)
+    except KeyboardInterrupt:
+        return _fail("interrupted", 130, arguments)
+    return result if isinstance(result, int) else 0
+
+
+def _fail_for(error: Exception, arguments: list[str]) -> int:
+    """Tell an error in a sentence, and return its exit code."""
+    if isinstance(error, ArachneError):  # also one about what an interrupted run could not keep
         return _fail(_with_option(error), error.exit_code, arguments, below=error.below)
-    except click.ClickException as error:
+    if _was_interrupted(error):
+        return _fail("interrupted", 130, arguments)
+    if isinstance(error, click.ClickException):
         usage = getattr(error, "ctx", None)
         if usage is not None:
             with contextlib.suppress(OSError):
                 click.echo(f"{usage.get_usage()}\ntry '{usage.command_path} --help'", err=True)
         return _fail(_sentence(error), 2, arguments)
-    except Interrupted as interrupted:
-        sentence, *command = str(interrupted).splitlines()  # a line of its own is easily copied
-        return _fail(sentence, interrupted.exit_code, arguments, below=command)
-    except (click.Abort, KeyboardInterrupt):
-        return _fail("interrupted", 130, arguments)
-    except MemoryError:
-        return _fail("out of memory; use fewer inputs or a machine with more", 4, arguments)
-    except OSError as error:
+    if isinstance(error, MemoryError):
+        return _fail(OUT_OF_MEMORY, 4, arguments)
+    if isinstance(error, OSError):
         return _fail(f"{error.strerror or error}" + (f": '{error.filename}'" if error.filename else ""), 4, arguments)
-    except Exception as error:
-        message = f"this is a bug in Arachne ({type(error).__name__}: {error}); --debug shows where"
-        return _fail(message, 70, arguments)
-    return result if isinstance(result, int) else 0
+    from arachne.model.memory import is_out_of_memory
+
+    if is_out_of_memory(error):
+        return _fail(f"{OUT_OF_MEMORY} ({error})", 4, arguments)
+    message = f"this is a bug in Arachne ({type(error).__name__}: {error}); --debug shows where"
+    return _fail(message, 70, arguments)
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """Tell whether an error began as Ctrl-C: a compiled module that is being imported makes an ImportError of it."""
+    while error is not None:
+        if isinstance(error, (click.Abort, KeyboardInterrupt, Interrupted)):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
 
 
 def _with_option(error: ArachneError) -> str:
@@ -157,7 +183,7 @@ def _sentence(error: click.ClickException) -> str:
         return _plugin_spelling(error) or (
             f"no option named '{error.option_name}'{did_you_mean(error.option_name, error.possibilities or ())}"
         )
-    sentences = [error.format_message()]
+    sentences = [error.format_message().replace("a valid integer range", "a whole number")]
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         sentences.append(re.split(r"[;.]( |$)", error.param.help or "")[0])
     first, *more = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in sentences]
@@ -166,7 +192,7 @@ def _sentence(error: click.ClickException) -> str:
 
 def _plugin_spelling(error: click.NoSuchOption) -> str | None:
     """How a plug-in's option is given that was typed as a flag; None for any other word, or another command."""
-    from arachne.cli.name_values import NameValues
+    from arachne.cli.plugin_options import NameValues
 
     if error.ctx is None or not any(isinstance(one, NameValues) for one in error.ctx.command.params):
         return None

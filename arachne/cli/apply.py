@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.budgeting import keep_option
-from arachne.cli.options import feed_option, output_options, read_feed
+from arachne.cli.options import DataChoice, feed_option, output_options, read_feed
 from arachne.cli.outputs import Command
 from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of, tell_seen, value_of
 from arachne.cli.task_flags import TaskChoice, task_options
@@ -46,9 +46,6 @@ def command(
     preprocess: str | None,
     feeds: tuple[str, ...],
     keep_as_is: str | None,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     **arguments: Any,
 ) -> None:
     """Write a copy of MODEL with PATCH in it, after checking that it is the model the patch was made for.
@@ -59,7 +56,7 @@ def command(
     from arachne.patch import Patch
     from arachne.patch.commands import apply
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     patch = Patch.load(patch_file)
     choice = TaskChoice.taken_from(arguments)
     if data is None and choice != TaskChoice():
@@ -71,7 +68,7 @@ def command(
         raise UsageError("--feed and --input-shape go with --data, on which the copy is measured")
     if data is not None:
         task = choice.make_alone(patch=patch)
-        measuring = _Measuring(patch, model_file, data, classes, preprocess, task, keep_as_is, feeds)
+        measuring = _Measuring(patch, model_file, DataChoice(data, classes, preprocess), task, keep_as_is, feeds)
     done = apply(patch, model_file, out, mapping=mapping_of(mapping), check=measuring, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
@@ -92,8 +89,6 @@ class _Measuring:
         patch: The patch in it.
         model_file: The model without the patch.
         data: The inputs, as typed.
-        classes: The names of the classes; those of the model when None.
-        preprocess: The steps, as typed.
         task: Reads the outputs; None finds out which one does.
         keep_as_is: Inputs without labels that should be read as before, as typed.
         feeds: Constants and shapes of inputs, as typed.
@@ -103,24 +98,19 @@ class _Measuring:
         self,
         patch: Patch,
         model_file: Path,
-        data: str,
-        classes: str | None,
-        preprocess: str | None,
-        task: Task | None = None,
-        keep_as_is: str | None = None,
-        feeds: Sequence[str] = (),
+        data: DataChoice,
+        task: Task | None,
+        keep_as_is: str | None,
+        feeds: Sequence[str],
     ) -> None:
-        from arachne.data.read import read_data
-        from arachne.data.unlabelled import read_unlabelled
         from arachne.model.registry import load
         from arachne.results.measure import part_of
 
         self.patch = patch
         self.feeds = dict(map(read_feed, feeds))
         self.model = load(model_file, feeds=self.feeds)
-        inputs = read_data(data, classes=classes or self.model.class_names, preprocess=preprocess, task=task)
-        kept = None if keep_as_is is None else read_unlabelled(keep_as_is, preprocess=preprocess)
-        self.part = part_of(self.model, inputs, None, patch, task, kept)
+        inputs = data.read(self.model, task=task)
+        self.part = part_of(self.model, inputs, None, patch, task, data.read_kept(keep_as_is))
         self.evidence: Evidence | None = None
 
     def __call__(self, draft: Path) -> None:
@@ -128,8 +118,8 @@ class _Measuring:
         from arachne.model.registry import load
         from arachne.results.measure import Measured
 
-        scores = load(draft, feeds=self.feeds).forward(self.part.data.inputs)
-        self.evidence = Measured.of(self.part, scores, self.patch).evidence
+        copy = load(draft, feeds=self.feeds)
+        self.evidence = Measured.of(self.part, lambda part: copy.forward(part.data.inputs), self.patch).evidence
 
 
 def _print_measured(output: Any, value: dict[str, Any], patch: Patch, measuring: _Measuring) -> None:

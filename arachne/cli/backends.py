@@ -37,7 +37,7 @@ CHECKED_INPUTS = 16
 @model_options
 @optional_data_options
 @output_options
-def command(check: str | None, as_json: bool, quiet: bool, debug: bool, **arguments: Any) -> None:
+def command(check: str | None, **arguments: Any) -> None:
     """List every backend, whether its framework is installed, and how to get it if not.
 
     With --check, run the conformance suite on the backend NAME, and say what fails. With a MODEL too, check the
@@ -46,7 +46,7 @@ def command(check: str | None, as_json: bool, quiet: bool, debug: bool, **argume
     from arachne.cli.console import Output
     from arachne.errors import UsageError
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     given = [name for name, value in arguments.items() if value and name != "memory"]
     if check is None:
         if given:

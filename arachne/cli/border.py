@@ -14,8 +14,7 @@ from typing import Any, NoReturn
 
 import click
 
-from arachne.cli.name_values import NameValues
-from arachne.cli.plugin_options import CHOSEN_FROM, Chosen, name_now
+from arachne.cli.plugin_options import CHOSEN_FROM, Chosen, NameValues, name_now
 from arachne.cli.provenance import Origin, Source, option_text
 from arachne.errors import InputError, UsageError, did_you_mean
 from arachne.plugins.options import Option

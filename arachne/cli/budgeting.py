@@ -12,12 +12,15 @@ import click
 from arachne.cli.border import harmless_option
 from arachne.cli.options import SHARE, DataChoice, ModelChoice, options
 from arachne.errors import NothingWithinBudgetError
-from arachne.text import are, pluralise
+from arachne.text import are, percent, pluralise
 
 if TYPE_CHECKING:
     from arachne.choose.budget import Budget
     from arachne.cli.console import Output
     from arachne.data.part import Part
+
+LARGE = 0.1
+"""A budget from which on it is told in words."""
 
 choice_options = options(
     harmless_option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),
@@ -68,6 +71,13 @@ def budget_from(arguments: dict[str, Any]) -> Budget | None:
     return Budget(**limits) if limits else None
 
 
+def tell_large(output: Output, budget: Budget | None) -> None:
+    """Say how much a large budget allows: 0.5 is often meant as half a per cent."""
+    largest = 0.0 if budget is None else max(budget.max_break * budget.limits_breaks, budget.max_drop or 0.0)
+    if largest >= LARGE:
+        output.say(f"note: this budget is {percent(largest)} of what is right; half a per cent is 0.5% or 0.005")
+
+
 def sources_of(model: ModelChoice, data: DataChoice, **others: str | None) -> dict[str, Any]:
     """Where everything came from, so that another point can be chosen later; whether code is trusted is not kept."""
     kept = {name: value for name, value in asdict(model).items() if name not in ("trust_code", "feeds")}
@@ -86,6 +96,10 @@ def report_nothing_within(output: Output) -> Iterator[None]:
     except NothingWithinBudgetError as error:
         if output.as_json and error.result is not None:
             output.result("", error.result.to_json())
+        elif error.result is not None:
+            output.say(
+                "hint: a larger --max-break repairs more; what mistakes share (arachne scan) costs less to repair"
+            )
         raise
 
 

@@ -11,10 +11,11 @@ from arachne.cli.outputs import Command
 @click.command(cls=Command, short_help="Show or remove the passes that are kept for the next command.")
 @click.option("--clear", is_flag=True, help="Remove them.")
 @output_options
-def command(clear: bool, as_json: bool, quiet: bool, debug: bool) -> None:
-    """Show how many passes of models over data are kept, and where; `scan`, `repair` and `compare` use them.
+def command(clear: bool) -> None:
+    """Show how many passes of models over data are kept, and where.
 
-    They take 2 GB at most, those that were not used for longest are removed first, and only you can read them.
+    `scan`, `repair`, `compare`, `choose` and `evaluate` use them. They take 2 GB at most, those that were not used for
+    longest are removed first, and only you can read them.
     """
     from arachne.cli.console import Output
     from arachne.errors import EnvironmentFaultError
@@ -30,7 +31,7 @@ def command(clear: bool, as_json: bool, quiet: bool, debug: bool) -> None:
     with environment_faults(folder):
         removed = passes.clear() if clear else 0
     told = f"{pluralise(len(sizes), 'pass', 'passes')} in '{folder}', {size_text(sum(sizes.values()))}"
-    Output(as_json=as_json, quiet=quiet).result(
+    Output().result(
         f"removed {told}" if clear else told,
         {
             "schema": "arachne.cache/1",

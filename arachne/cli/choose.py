@@ -23,6 +23,7 @@ from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
 from arachne.cli.outputs import OUT_FOLDER, folder_for
 from arachne.cli.plugin_flags import objective_flags, pop_objective
+from arachne.cli.running import cache_option, keep_passes
 from arachne.errors import InputError, UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ if TYPE_CHECKING:
 @keep_option
 @objective_flags
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the new patch, model and result.")
+@cache_option
 @output_options
 @click.pass_context
 def command(
@@ -51,9 +53,6 @@ def command(
     holdout: str | None,
     never_break: str | None,
     keep_as_is: str | None,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     **arguments: Any,
 ) -> None:
     """Take another point of the front that `repair -o FOLDER` has kept; without -o, list the points.
@@ -63,7 +62,8 @@ def command(
     """
     from arachne.cli.console import Output
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
+    keep_passes(context, arguments)
     budget, (objective, _) = budget_from(arguments), pop_objective(arguments)
     if out is None:
         list_points(output, folder, budget, objective)
@@ -99,6 +99,8 @@ def command(
         result = result.save(target or out, reopen=model.load, command=again(context), sources=sources)
     if result.choice is not None:
         output.say(f"{result.choice.rule}; {result.choice.why}")
+    if result.patch.digest == repaired.patch.digest:
+        output.say(f"it is the patch of '{folder}' again: of what was found, no other is taken within this budget")
     if result.split.never_break is not None:
         tell_never_break(output, result.split.never_break)
     for note in result.notes:

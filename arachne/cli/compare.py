@@ -9,22 +9,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.border import PluginName, harmless_option
-from arachne.cli.caching import cache_option, keep_passes
-from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, going_on
-from arachne.cli.options import (
-    SHARE,
-    DataChoice,
-    ModelChoice,
-    data_options,
-    model_options,
-    output_options,
-    target_option,
-)
+from arachne.cli.options import SHARE
 from arachne.cli.outputs import OUT_FOLDER, folder_for, is_resuming, resume_option
 from arachne.cli.plugin_flags import plugin_option
 from arachne.cli.plugin_options import Chosen, given_options
-from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.cli.running import cache_option, mistake_options, split_options, take_sources
+from arachne.cli.task_flags import TaskChoice
 from arachne.plugins.table import LOCALISERS, SEARCHERS, TASKS
 
 if TYPE_CHECKING:
@@ -34,10 +25,7 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ConfiguredCommand, short_help="Compare searchers on one mistake.")
-@model_options
-@data_options
-@task_options
-@target_option
+@mistake_options
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the page and compare.json.")
 @resume_option
 @harmless_option("--search", "searchers", type=PluginName(SEARCHERS), multiple=True, metavar="NAME",
@@ -46,33 +34,13 @@ if TYPE_CHECKING:
               help=f"For all: {', '.join(LOCALISERS.names())}; contrast, bl for de, when left out.")  # fmt: skip
 @harmless_option("--max-break", type=SHARE, default="0.5%", show_default=True,
               help="Break at most this share of what is right: 0.5% or 0.005.")  # fmt: skip
-@click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
-@click.option(
-    "--training", metavar="SOURCE", help="What MODEL was trained on, read as --data is: adds those that retrain."
-)
-@click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
-@click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
-@harmless_option(
-    "--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same split and patches."
-)
-@harmless_option(
-    "--alpha",
-    type=float,
-    show_default="10",
-    help="What a negative counts against a positive, for searches that use it.",
-)
-@click.option("--accept-near-chance", is_flag=True, help="Go on although the model is hardly better than guessing.")
+@split_options
 @plugin_option("searcher", "localiser", "task")
-@cluster_options
 @cache_option
-@output_options
 @click.pass_context
 def command(
     context: click.Context,
     /,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     targets: tuple[str, ...],
     out: Path | None,
     searchers: tuple[str, ...],
@@ -89,15 +57,11 @@ def command(
     from arachne import engine
     from arachne.bench.checkpoints import BenchCheckpoints
     from arachne.bench.compare import Bench, usual_searchers
-    from arachne.cli.console import Output
     from arachne.cli.signals import Stopping
     from arachne.report.comparison import ComparisonTable
     from arachne.tasks import rule_in
 
-    output = Output(as_json=as_json, quiet=quiet)
-    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    machines = ClusterChoice.taken_from(arguments)
-    keep_passes(context, arguments)
+    output, model, data, machines = take_sources(context, arguments)
     chosen, localiser, task = _make_chosen(searchers or usual_searchers(training is not None), arguments)
     task = rule_in(targets, task) or task
     if arguments["alpha"] is None:
@@ -126,8 +90,8 @@ def command(
                     output.say(f"note: {note}")
     value = comparison.to_json()
     output.result(ComparisonTable(value), value)
-    written = "nothing was written; -o FOLDER keeps the page" if out is None else f"wrote the page to '{out}'"
-    output.say(written)
+    page = None if out is None else out / "compare.html"
+    output.say("nothing was written; -o FOLDER keeps the page" if page is None else f"open {page} in a browser")
 
 
 def _make_chosen(

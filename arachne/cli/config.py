@@ -19,12 +19,12 @@ import click
 from click.core import ParameterSource
 
 from arachne.cli.border import check_source, is_refused
-from arachne.cli.name_values import NameValues
 from arachne.cli.option_words import take_words, word_entries
 from arachne.cli.outputs import Command
+from arachne.cli.plugin_options import NameValues
 from arachne.cli.provenance import DEFAULT, TYPED, Origin, Source, setting_names
 from arachne.cli.settings_file import FILE, Setting, read_settings
-from arachne.report.printable import printable
+from arachne.text import printable
 
 if TYPE_CHECKING:
     from arachne.report.next_steps import Given
@@ -97,7 +97,7 @@ def _from_environment(command: click.Command) -> list[Setting]:
 
 def _tell_found(ctx: click.Context) -> None:
     """Say which options were set by something that is merely found, unless the user has typed `--quiet`."""
-    if ctx.params.get("quiet") and source_of(ctx, "quiet") == TYPED:
+    if ctx.meta.get("arachne.quiet") and source_of(ctx, "quiet") == TYPED:
         return
     taken = [
         f"{name} = {value} ({source.text})"

@@ -19,8 +19,7 @@ from rich.text import Text
 from arachne.cli.progress_log import Heartbeat
 from arachne.io.output_paths import environment_faults, open_log
 from arachne.report.console import Ink, SafeConsole
-from arachne.report.printable import printable
-from arachne.text import pluralise
+from arachne.text import pluralise, printable
 
 if TYPE_CHECKING:
     from arachne.search.state import Generation
@@ -29,19 +28,19 @@ WIDTH = 80
 
 
 class Output:
-    """The output of a command: results, notes and progress.
+    """The output of a command, as its `output_options` say: results, notes and progress.
 
-    Args:
+    Attributes:
         as_json: Whether standard output is for one JSON object.
         quiet: Whether to say nothing but the result.
+        verbose: Whether to tell every step.
     """
 
-    def __init__(self, *, as_json: bool, quiet: bool) -> None:
+    def __init__(self) -> None:
         context = click.get_current_context(silent=True)
         meta = {} if context is None else context.meta
-        self.as_json = as_json
-        self.quiet = quiet
-        self.verbose = bool(meta.get("arachne.verbose")) and not quiet
+        self.as_json, self.quiet = bool(meta.get("arachne.as_json")), bool(meta.get("arachne.quiet"))
+        self.verbose = bool(meta.get("arachne.verbose")) and not self.quiet
         self._out = _console(sys.stdout)
         self._err = _console(sys.stderr)
         self._began = time.perf_counter()

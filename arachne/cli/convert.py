@@ -31,9 +31,6 @@ def command(
     data: str | None,
     preprocess: str | None,
     opset: int,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     **arguments: Any,
 ) -> None:
     """Write MODEL as ONNX to OUT, after comparing the scores of both on the same inputs."""
@@ -43,8 +40,11 @@ def command(
 
     if out.suffix.lower() != ".onnx":
         raise UsageError(f"'{out.name}' is no ONNX file; its name must end in .onnx")
-    output = Output(as_json=as_json, quiet=quiet)
-    model = ModelChoice.taken_from(arguments).load()
+    output = Output()
+    chosen = ModelChoice.taken_from(arguments)
+    if chosen.file is not None and Path(chosen.file).suffix.lower() == ".onnx":
+        raise UsageError(f"'{chosen.file}' is an ONNX file already")
+    model = chosen.load()
     given = (
         None if data is None else take(DataChoice(data, None, preprocess).read(model).inputs, slice(0, COMPARED_INPUTS))
     )
@@ -79,7 +79,7 @@ def _write(model: ModelBackend, out: Path, opset: int, given: Inputs | None) -> 
     import numpy as np
 
     from arachne.errors import ModelError
-    from arachne.io.atomic import atomic_draft
+    from arachne.io.files import atomic_draft
     from arachne.model.registry import load
     from arachne.model.values import Array
     from arachne.tasks import decide

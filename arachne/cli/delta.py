@@ -31,7 +31,7 @@ class DeltaFile(OutputType):
 @click.option("-o", "--out", required=True, type=DeltaFile(), help="Where the delta goes.")
 @click.option("--tools", is_flag=True, is_eager=True, help="Also write arachne_delta.py and arachne_delta.c beside it.")
 @output_options
-def command(sources: tuple[Path, ...], out: Path, tools: bool, as_json: bool, quiet: bool, debug: bool) -> None:
+def command(sources: tuple[Path, ...], out: Path, tools: bool) -> None:
     """Write the bytes by which the patched model of a repair differs from the original.
 
     RESULT is the folder of a repair; OLD NEW are any two files of one length. A device applies, verifies and reverts
@@ -51,7 +51,7 @@ def command(sources: tuple[Path, ...], out: Path, tools: bool, as_json: bool, qu
     for name in TOOLS if tools else ():
         atomic_write(out.with_name(name), (Path(__file__).parents[1] / "delta" / name).read_bytes())
     changed = sum(old != new for run in delta.runs for old, new in zip(run.old, run.new, strict=True))
-    Output(as_json=as_json, quiet=quiet).result(
+    Output().result(
         f"wrote '{out}', {len(content):,} bytes: {changed:,} of {delta.length:,} bytes change, in {len(delta.runs):,} "
         f"runs, and lead to '{leads_to}'\napply it with: python arachne_delta.py {out.name} MODEL OUT",
         {

@@ -42,7 +42,7 @@ def _holds(folder: Path, name: str) -> bool:
 @click.option("-o", "--out", type=DemoFolder(), default=Path("arachne-demo"), show_default=True, help="Where to.")
 @output_options
 @click.pass_context
-def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug: bool) -> None:
+def command(context: click.Context, out: Path) -> None:
     """Scan and repair a small classifier of handwritten digits that reads a stuck pixel as a seven.
 
     The model and the data are copied to a folder, so that every command can be tried on them by hand. What an earlier
@@ -51,11 +51,11 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
     from arachne.cli.console import Output
     from arachne.cli.repair import command as repair
     from arachne.cli.scan import command as scan
-    from arachne.io.atomic import atomic_write
+    from arachne.io.files import atomic_write
     from arachne.io.output_paths import environment_faults, make_folder
     from arachne.results.folder import check_result_path
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     replace = is_forced() or all(_holds(out, name) for name in FILES)
     check_result_path(out / "fix", replace=replace)
     with environment_faults(out):
@@ -63,9 +63,9 @@ def command(context: click.Context, out: Path, as_json: bool, quiet: bool, debug
         for name in FILES:
             atomic_write(out / name, _content(name))
     model, data = str(out / "digits.onnx"), str(out / "digits.npz")
-    flags = ["--json"] * as_json + ["--quiet"] * quiet
+    flags = ["--json"] * output.as_json + ["--quiet"] * output.quiet
     force = ["--force"] * replace
-    if not as_json:
+    if not output.as_json:
         output.say(f"$ arachne scan {model} --data {data}\n")
         scan.main([model, "--data", data, *flags], standalone_mode=False)
     wanted = [model, "--data", data, "--target", TARGET, "-o", str(out / "fix")]

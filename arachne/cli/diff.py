@@ -22,9 +22,6 @@ def command(
     second: Path,
     out: Path | None,
     mapping: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
 ) -> None:
     """Make the patch that gives BEFORE the weights of AFTER, a model of the same network in any framework."""
     import json
@@ -32,7 +29,7 @@ def command(
     from arachne.cli.console import Output
     from arachne.patch.commands import diff
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     patch = diff(first, second, mapping=mapping_of(mapping))
     if out is not None:
         patch.save(out)

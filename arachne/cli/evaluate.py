@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -9,18 +10,19 @@ import click
 
 from arachne.cli.border import harmless_option
 from arachne.cli.budgeting import keep_option
-from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again
 from arachne.cli.gates import gate_options, pass_gates, read_gates
-from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.options import DataChoice, ModelChoice
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.patching import tell_seen
 from arachne.cli.plugin_flags import objective_flags, pop_objective
-from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.cli.running import cache_option, looking_options, take_sources
+from arachne.cli.task_flags import TaskChoice
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
     from arachne.cli.console import Output
+    from arachne.evidence import Evidence
     from arachne.model.backend import ModelBackend
     from arachne.patch import Patch
     from arachne.results.measure import Measured
@@ -29,9 +31,7 @@ NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report",
 
 
 @click.command(cls=ConfiguredCommand, short_help="Measure a model, or what a patch does to it.")
-@model_options
-@optional_data_options
-@task_options
+@looking_options
 @click.option("--target", "targets", multiple=True, help="The mistake; the patch's own when left out.")
 @click.option("--patch", "patch_file", type=click.Path(path_type=Path), help="The patch to measure.")
 @click.option(
@@ -42,16 +42,12 @@ NEED_LABELS = ("--target", "--objective", "--against", "--quantise", "--report",
 @click.option("--unlabelled", metavar="SOURCE", help="Inputs without labels: how many predictions flip, and which.")
 @objective_flags
 @click.option("--report", "page", type=OUT_FILE, help="Write the page to this file.")
-@cluster_options
+@cache_option
 @gate_options
-@output_options
 @click.pass_context
 def command(
     context: click.Context,
     /,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     targets: tuple[str, ...],
     patch_file: Path | None,
     against: Path | None,
@@ -67,19 +63,18 @@ def command(
 
     With --patch and --unlabelled, --data can be left out: which predictions change can be told without labels.
     """
-    from arachne.cli.console import Output
     from arachne.evidence.batch_dependence import batch_dependent
     from arachne.evidence.scan import Scan
+    from arachne.model.lazy import is_lazy
     from arachne.patch import Patch
     from arachne.report.objects import FLIPS_SCHEMA, gate_objects, result_object
     from arachne.report.terminal import EvidenceTable, ScanTable
+    from arachne.results.kept_passes import run_or_find
     from arachne.results.measure import measure_scores, part_of
     from arachne.tasks import rule_in
     from arachne.text import percent, pluralise
 
-    output = Output(as_json=as_json, quiet=quiet)
-    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    machines = ClusterChoice.taken_from(arguments)
+    output, model, data, machines = take_sources(context, arguments)
     wanted = TaskChoice.taken_from(arguments)
     gates, (objective, given) = read_gates(conditions, junit), pop_objective(arguments, wanted.plugins)
     if unlabelled is not None and patch_file is None:
@@ -92,13 +87,15 @@ def command(
     patch = None if patch_file is None else Patch.load(patch_file)
     if data.data is None and patch is not None:
         flips = tell_flips(output, backend, patch, str(unlabelled), data)
-        if as_json:
+        if output.as_json:
             output.result("", {"schema": FLIPS_SCHEMA, "backend": backend.NAME, "weights": len(patch), **flips})
         return
     task = rule_in(targets) or wanted.make(given, patch)
     with output.progress("run the model"):
         labelled = data.read(backend, task=task, tell=output.say)
-        whole = part_of(backend, labelled, targets or None, patch, task, data.read_kept(keep_as_is))
+        anew = is_lazy(labelled.inputs) or bool(gates)
+        forward = None if anew else partial(run_or_find, backend)
+        whole = part_of(backend, labelled, targets or None, patch, task, data.read_kept(keep_as_is), forward)
         measured = measure_scores(backend, whole, patch, objective)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)
@@ -116,8 +113,9 @@ def command(
     )
     if unlabelled is not None and patch is not None:
         value["unlabelled"] = tell_flips(output, backend, patch, unlabelled, data)
+    copies: dict[str, Evidence] = {}
     if patch is not None and (against or quantise):
-        value["survival"] = tell_survival(output, measured, model, backend, patch, against, quantise)
+        copies, value["survival"] = tell_survival(output, measured, model, backend, patch, against, quantise)
     if patch is None:  # nothing is compared, so there is nothing to judge
         found = Scan.of_part(part)
         groups = evidence.held_out.fairness
@@ -127,9 +125,9 @@ def command(
                 f"target {counted.target.target}: {showing:,} of {pluralise(counted.inputs, counted.noun)} "
                 f"{'shows' if showing == 1 else 'show'} it ({percent(showing / max(1, counted.inputs))})"
             )
-        output.result(ScanTable.of(found, groups=groups), value)
+        output.result(ScanTable(found, groups=groups), value)
     else:
-        output.result(EvidenceTable(evidence, patch), value)
+        output.result(EvidenceTable(evidence, patch, copies=copies), value)
     if page is not None:
         from arachne.io.files import atomic_write
         from arachne.patch import for_model
@@ -175,8 +173,8 @@ def tell_survival(
     patch: Patch,
     against: Path | None,
     quantise: str | None,
-) -> list[dict[str, Any]]:
-    """Whether the repair survives in another model and in a quantised copy: a sentence and numbers for each."""
+) -> tuple[dict[str, Evidence], list[dict[str, Any]]]:
+    """Whether the repair survives in another model and in a quantised copy: evidence by name, and what JSON tells."""
     from arachne.report.part_object import part_object
     from arachne.results.measure import survival_against, survival_quantised
 
@@ -193,12 +191,13 @@ def tell_survival(
                 "sentence": found.sentence,
                 "note": found.note,
                 "verdict": found.there.verdict.word,
+                "heading": found.there.verdict.heading,
                 "kept": found.still_repaired.count,
                 "repaired": found.still_repaired.total,
                 "held_out": part_object(found.there.held_out),
             }
         )
-    return rows
+    return {found.where: found.there for found in survivals}, rows
 
 
 def tell_flips(output: Output, backend: ModelBackend, patch: Patch, source: str, data: DataChoice) -> dict[str, Any]:

@@ -8,41 +8,24 @@ from typing import Any
 
 import click
 
-from arachne.cli.border import harmless_option
-from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand
-from arachne.cli.options import (
-    DataChoice,
-    ModelChoice,
-    data_options,
-    model_options,
-    output_options,
-    target_option,
-)
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.plugin_flags import localiser_flags, pop_layers
 from arachne.cli.plugin_options import Chosen, given_options
-from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.cli.running import mistake_options, seed_option, take_sources
+from arachne.cli.task_flags import TaskChoice
 from arachne.plugins.table import LOCALISERS, TASKS
 
 
 @click.command(cls=ConfiguredCommand, short_help="Find the weights behind a mistake.")
-@model_options
-@data_options
-@task_options
-@target_option
+@mistake_options
 @localiser_flags
-@harmless_option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same weights.")
+@seed_option
 @click.option("--plot", type=OUT_FILE, help="Draw both scores with the front (svg, png, pdf).")
-@cluster_options
-@output_options
 @click.pass_context
 def command(
     context: click.Context,
     /,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     targets: tuple[str, ...],
     seed: int,
     plot: Path | None,
@@ -52,16 +35,13 @@ def command(
     import numpy as np
 
     from arachne.causes.targets import CauseTargets
-    from arachne.cli.console import Output
     from arachne.data.run import whole_part
     from arachne.report.objects import localisation_object
     from arachne.report.terminal import LocalisationTable
     from arachne.settings import localiser_for
     from arachne.tasks import rule_in
 
-    output = Output(as_json=as_json, quiet=quiet)
-    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    machines = ClusterChoice.taken_from(arguments)
+    output, model, data, machines = take_sources(context, arguments)
     choice = TaskChoice.taken_from(arguments)
     chosen = Chosen.of(LOCALISERS, arguments["localiser"] or _usual_localiser(choice, targets))
     given = given_options(arguments["plugin_options"], [chosen, *choice.plugins], [LOCALISERS, TASKS])

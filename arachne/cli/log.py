@@ -19,16 +19,16 @@ if TYPE_CHECKING:
 @click.option("--patches", multiple=True, required=True, metavar="PATH", type=click.Path(path_type=Path),
               help="A folder of patches, or one patch. Repeatable.")  # fmt: skip
 @output_options
-def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: bool, debug: bool) -> None:
+def command(model_file: Path, patches: tuple[Path, ...]) -> None:
     """Say of every patch whether MODEL carries it: wholly, in part, changed since, or not."""
     from rich.table import Table
 
     from arachne.cli.console import Output
     from arachne.model.registry import weight_file
-    from arachne.patch.history import patch_state
+    from arachne.patch.history import CHANGED_SINCE, patch_state
     from arachne.patch.transfer import derived_for
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     file = weight_file(model_file)
     table = Table("patch", "state", "weights", "target", box=None, pad_edge=False)
     rows: list[dict[str, Any]] = []
@@ -36,7 +36,8 @@ def command(model_file: Path, patches: tuple[Path, ...], as_json: bool, quiet: b
         found = patch_state(derived_for(patch, model_file) or patch, file)
         target = patch.provenance.get("target", "")
         shown = ", ".join(target) if isinstance(target, list) else str(target)
-        table.add_row(str(path), found.state, f"{found.weights} of {found.of}", shown)
+        state = "carried; others changed since" if found.state == CHANGED_SINCE else found.state
+        table.add_row(str(path), state, f"{found.weights} of {found.of}", shown)
         rows.append({"patch": str(path), "state": found.state, "weights": found.weights, "of": found.of,
                      "target": target, "digest": patch.digest})  # fmt: skip
     output.result(table, {"schema": "arachne.log/1", "model": str(model_file), "patches": rows})
@@ -56,8 +57,8 @@ def _find_patches(paths: tuple[Path, ...], output: Any) -> list[tuple[Path, Patc
             try:
                 found.append((file, Patch.load(file)))
             except PatchError as error:
-                if path.name not in ("result.json", "report.json"):  # what a repair leaves beside its patch
-                    output.say(f"skipped '{file}': {error}")
+                if file.name not in ("result.json", "report.json", "manifest.json"):  # a repair leaves them beside it
+                    output.say(f"skipped {error}")
     if not found:
         raise PatchError(f"no patch in {', '.join(repr(str(path)) for path in paths)}")
     return found

@@ -11,8 +11,7 @@ import click
 from click.core import ParameterSource
 
 from arachne.cli.border import check_word, word_may_be_found
-from arachne.cli.name_values import NameValues
-from arachne.cli.plugin_options import Chosen, chosen_plugins
+from arachne.cli.plugin_options import Chosen, NameValues, chosen_plugins
 from arachne.cli.provenance import DEFAULT, TYPED, Origin, Source
 from arachne.cli.settings_file import Setting
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from arachne.cli.border import PluginName, harmless_option
-from arachne.cli.outputs import LOG_FILE
+from arachne.cli.border import HarmlessOption, PluginName, harmless_option
+from arachne.cli.outputs import LOG_FILE, remembered_option
 from arachne.errors import UsageError
 from arachne.model.lazy import MEMORY, is_lazy
 from arachne.plugins.table import BACKENDS, Table
@@ -90,12 +90,6 @@ def options(*decorators: Callable[[Command], Command]) -> Callable[[Command], Co
     return decorate
 
 
-def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    """Keep what every command has and only `Output` needs out of the commands' signatures."""
-    ctx.meta[f"arachne.{parameter.name}"] = value
-    return value
-
-
 def complete_file(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of files, which the shell knows best."""
     return [CompletionItem(incomplete, type="file")]
@@ -146,7 +140,7 @@ def _data_options(*, required: bool) -> Callable[[Command], Command]:
         click.option(
             "--data",
             required=required,
-            help="Labelled inputs: npz with x and y, a folder of images, csv, 'lake/*.parquet', ...",
+            help="Labelled inputs: npz with x and y, a folder of images, csv, 'lake/*.parquet'.",
             shell_complete=complete_file,
         ),
         click.option("--classes", help="Class names in order: a,b,c or a file with one per line."),
@@ -178,20 +172,19 @@ target_option = click.option(
 )
 
 output_options = options(
-    harmless_option(
-        "--json", "as_json", is_flag=True, help="One JSON object on standard output, the rest on standard error."
+    remembered_option(
+        "--json",
+        "as_json",
+        cls=HarmlessOption,
+        is_flag=True,
+        help="One JSON object on standard output, the rest on standard error.",
     ),
-    harmless_option("-q", "--quiet", is_flag=True, help="Only the result."),
-    harmless_option("-v", "--verbose", is_flag=True, expose_value=False, callback=_remember, help="Tell every step."),
-    click.option(
-        "--log-file",
-        type=LOG_FILE,
-        expose_value=False,
-        callback=_remember,
-        help="Keep all that is told in this file too.",
-    ),
-    click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong."),
+    remembered_option("-q", "--quiet", cls=HarmlessOption, is_flag=True, help="Only the result."),
+    remembered_option("-v", "--verbose", cls=HarmlessOption, is_flag=True, help="Tell every step."),
+    remembered_option("--log-file", type=LOG_FILE, help="Keep all that is told in this file too."),
+    remembered_option("--debug", is_flag=True, help="Show a traceback when something goes wrong."),
 )
+"""The options of every command, which `Output` reads."""
 
 
 def read_feed(text: str) -> tuple[str, Any]:
@@ -306,7 +299,9 @@ class DataChoice:
         tell: Callable[[str], None] | None = None,
     ) -> LabelledData:
         """Read the data, or other data in the same way; say so if the order of class names is only assumed."""
+        from arachne.causes.features import holds_tokens
         from arachne.data.read import read_data
+        from arachne.model.values import by_name
 
         names = self.classes or backend.class_names
         data = read_data(source or self.data, classes=names, preprocess=self.preprocess, memory=self.memory, task=task)
@@ -317,4 +312,6 @@ class DataChoice:
         if data.names_assumed and numbered and tell is not None:
             shown = ", ".join(numbered[:MOST_CLASSES]) + (", …" if len(numbered) > MOST_CLASSES else "")
             tell(f"classes are numbered as in the data: {shown}; --classes gives another order")
+        if tell is not None and data.texts is None and any(map(holds_tokens, by_name(data.inputs).values())):
+            tell("inputs are token numbers and shown as such; their texts beside them, as meta_text, give words")
         return data

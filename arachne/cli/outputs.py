@@ -12,6 +12,7 @@ import stat
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,8 @@ from arachne.cli.exit import report_closed_pipe
 from arachne.cli.sections import write_sections
 from arachne.errors import EnvironmentFaultError, UsageError
 from arachne.io.expected import expecting
-from arachne.io.files import check_room, environment_faults, same_file, sha256_of
+from arachne.io.files import same_file, sha256_of
+from arachne.io.output_paths import check_room, environment_faults
 
 if TYPE_CHECKING:
     from arachne.results.folder import ResultFolder
@@ -78,7 +80,8 @@ class FolderType(OutputType):
 
         if is_resuming() and not can_resume(path) and read_manifest(path) is not None and not force:
             raise UsageError(
-                f"'{path}' holds the results of a run that has ended: there is nothing to resume", argument="replace"
+                f"'{path}' holds the results of a run that has ended: there is nothing to resume; replace them",
+                argument="replace",
             )
         check_result_path(path, replace=force or (is_resuming() and can_resume(path)))
 
@@ -111,32 +114,37 @@ class Named:
     path: Path
 
 
+def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
+    ctx.meta[f"arachne.{parameter.name}"] = value
+    return value
+
+
+remembered_option = partial(click.option, expose_value=False, callback=_remember)
+"""`click.option` for an option that is no argument of the command: the context has it as `arachne.NAME`."""
+
+expect_option = remembered_option(
+    "--expect-sha256",
+    multiple=True,
+    metavar="[FILE=]HEX",
+    help="Read MODEL, or the input FILE, only if it has this hash. Repeatable.",
+)
+force_option = remembered_option(
+    "--force", is_flag=True, help="Replace outputs that are there already; inputs never are."
+)
+resume_option = remembered_option(
+    "--resume", is_flag=True, help="Go on with a run into the same folder that was interrupted."
+)
+
+
 class Command(click.Command):
     """A command that checks where it writes before it does anything."""
 
     def __init__(self, *arguments: Any, **keywords: Any) -> None:
         super().__init__(*arguments, **keywords)
         if any(isinstance(parameter, click.Argument) for parameter in self.params):
-            self.params.append(
-                click.Option(
-                    ["--expect-sha256"],
-                    multiple=True,
-                    expose_value=False,
-                    callback=_remember,
-                    metavar="[FILE=]HEX",
-                    help="Read MODEL, or the input FILE, only if it has this hash. Repeatable.",
-                )
-            )
+            expect_option(self)
         if any(isinstance(one.type, OutputType) and not isinstance(one.type, LogType) for one in self.params):
-            self.params.append(
-                click.Option(
-                    ["--force"],
-                    is_flag=True,
-                    expose_value=False,
-                    callback=_remember,
-                    help="Replace outputs that are there already; inputs never are.",
-                )
-            )
+            force_option(self)
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_sections(self.get_params(ctx), ctx, formatter)
@@ -146,25 +154,6 @@ class Command(click.Command):
             check_expected(ctx)
             with expecting(check_outputs(ctx)):
                 return super().invoke(ctx)
-
-
-def _remember(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    ctx.meta[f"arachne.{parameter.name}"] = value
-    return value
-
-
-def _remember_resume(ctx: click.Context, parameter: click.Parameter, value: Any) -> Any:
-    ctx.meta["arachne.resume"] = value
-    return value
-
-
-resume_option = click.option(
-    "--resume",
-    is_flag=True,
-    expose_value=False,
-    callback=_remember_resume,
-    help="Go on with a run into the same folder that was interrupted.",
-)
 
 
 def is_resuming() -> bool:

@@ -58,6 +58,8 @@ def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: Applie
         f"{DONE[verb]}: {pluralise(written.weights, 'weight')}{changed} of '{model_file}' changed, nothing else did in "
         f"{pluralise(written.tensors, 'tensor')} compared; wrote '{written.path}'"
     )
+    if written.beside:
+        sentence += f", which keeps weights in {', '.join(map(repr, written.beside))} beside it"
     renamed = [pair for pair in done.match.pairs if pair.how != "same"]
     if renamed:
         found = ", ".join(f"{pair.change.tensor.name} in {pair.name} ({pair.how})" for pair in renamed)

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.border import PluginName, harmless_option
-from arachne.cli.name_values import NameValues
 from arachne.cli.options import Command, complete_names, options
-from arachne.cli.plugin_options import Chosen, chosen_plugins, given_options
+from arachne.cli.plugin_options import Chosen, NameValues, chosen_plugins, given_options
 from arachne.errors import UsageError
 from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
 

@@ -13,7 +13,6 @@ from typing import Any
 
 import click
 
-from arachne.cli.name_values import NameValues, split_word
 from arachne.errors import PluginUnavailableError, UsageError, did_you_mean
 from arachne.plugins.options import Configured, Option, options_of
 from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
@@ -70,10 +69,6 @@ class Chosen:
     def options(self) -> dict[str, Option]:
         """Its options that have no flag, by name."""
         return plugin_options(self.table, self.name)
-
-    def parse_words(self, words: Sequence[str]) -> dict[str, Any]:
-        """The values for its options, where no other plug-in is chosen."""
-        return given_options(words, [self], [self.table])[self]
 
 
 def name_now(table: Table, name: str) -> str:
@@ -231,3 +226,20 @@ def _existing(table: Table, *names: str) -> list[Chosen]:
     """The plug-ins of a kind that these words choose."""
     known = table.names()
     return [Chosen(table, now) for now in (name_now(table, name) for name in names) if now in known]
+
+
+class NameValues(click.Option):
+    """An option of the form NAME=VALUE, whose words `arachne.cli.option_words` puts together from all sources."""
+
+
+def split_word(word: str) -> tuple[str, str, str]:
+    """The prefix, the option's name and the value of `search.min-weights=5`; the prefix is empty without a dot.
+
+    Raises:
+        UsageError: It is of another form.
+    """
+    name, equals, value = word.partition("=")
+    prefix, _, option = name.strip().rpartition(".")
+    if not equals or not option:
+        raise UsageError(f"-O takes an option's name and its value, such as steps=64, got '{word}'")
+    return prefix, option.replace("-", "_"), value.strip()

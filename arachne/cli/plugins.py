@@ -61,7 +61,7 @@ def complete_plugin(context: click.Context, parameter: click.Parameter, incomple
 @click.command(cls=Command, short_help="List searchers, localisers and other plug-ins, or the options of one.")
 @click.argument("name", required=False, shell_complete=complete_plugin)
 @output_options
-def command(name: str | None, as_json: bool, quiet: bool, debug: bool) -> None:
+def command(name: str | None) -> None:
     """List every searcher, localiser, objective, task, finder and backend; with NAME, what one does and its options.
 
     An option is given with -O NAME=VALUE to a command that uses the plug-in.
@@ -70,7 +70,7 @@ def command(name: str | None, as_json: bool, quiet: bool, debug: bool) -> None:
 
     from arachne.cli.console import Output
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     found = [plugin for table in LISTED for plugin in plugins_of(table, name)]
     if not found:
         known = dict.fromkeys(one for table in LISTED for one in table.names())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,21 +15,12 @@ from arachne.cli.budgeting import (
     budget_options,
     report_nothing_within,
     sources_of,
+    tell_large,
     tell_never_break,
 )
-from arachne.cli.caching import cache_option, keep_passes
-from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, given_sources, going_on
 from arachne.cli.gates import gate_options, pass_gates, read_gates
-from arachne.cli.options import (
-    DURATION,
-    DataChoice,
-    ModelChoice,
-    data_options,
-    model_options,
-    output_options,
-    target_option,
-)
+from arachne.cli.options import DURATION, DataChoice, ModelChoice
 from arachne.cli.outputs import OUT_FOLDER, folder_for, is_resuming, resume_option
 from arachne.cli.plugin_flags import (
     chosen_objective,
@@ -38,7 +30,8 @@ from arachne.cli.plugin_flags import (
     search_options,
 )
 from arachne.cli.plugin_options import Chosen, given_options
-from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.cli.running import ClusterChoice, cache_option, mistake_options, split_options, take_sources
+from arachne.cli.task_flags import TaskChoice
 from arachne.cli.tracking import track_option
 from arachne.errors import UsageError
 from arachne.plugins.table import LOCALISERS, SEARCHERS
@@ -47,6 +40,7 @@ from arachne.text import pluralise
 if TYPE_CHECKING:
     from arachne.cli.console import Output
     from arachne.data.labelled import LabelledData
+    from arachne.evidence import Gate
     from arachne.model.backend import ModelBackend
     from arachne.results.checkpoint import Checkpoints
     from arachne.results.result import RepairResult
@@ -55,28 +49,14 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ConfiguredCommand, short_help="Repair a mistake and show what that did.")
-@model_options
-@data_options
-@task_options
-@target_option
+@mistake_options
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
 @resume_option
-@click.option("--holdout", help="Other labelled inputs for the verdict; half of --data when left out.")
-@click.option("--training", metavar="SOURCE", help="What MODEL was trained on, read as --data is, to retrain it.")
-@click.option("--drop-overlap", is_flag=True, help="Drop held-out inputs that are also in --data instead of refusing.")
-@click.option("--group-by", metavar="COLUMN", help="Keep inputs with the same value on one side of the split.")
-@harmless_option("--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same patch.")
-@harmless_option(
-    "--alpha",
-    type=float,
-    show_default="10",
-    help="What a negative counts against a positive, for searches that use it.",
-)
+@split_options
 @harmless_option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
 @budget_options
 @objective_option
 @search_options
-@cluster_options
 @cache_option
 @harmless_option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
 @harmless_option(
@@ -87,20 +67,11 @@ if TYPE_CHECKING:
     help="Search again for what is still wrong; kept if better on inputs kept for choosing.",
 )
 @track_option
-@click.option(
-    "--accept-near-chance",
-    is_flag=True,
-    help="Go on although the model is hardly better than guessing, or reads classes as each other.",
-)
 @gate_options
-@output_options
 @click.pass_context
 def command(
     context: click.Context,
     /,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     targets: tuple[str, ...],
     out: Path | None,
     holdout: str | None,
@@ -114,7 +85,6 @@ def command(
 ) -> None:
     """Repair a mistake of MODEL: find the weights behind it, look for new values, and measure what that did."""
     from arachne.choose.budget import Budget
-    from arachne.cli.console import Output
     from arachne.cli.signals import Stopping
     from arachne.evidence.grade import OVERRUN, REDUCED, REMOVED, WORSE
     from arachne.report.terminal import EvidenceTable
@@ -122,15 +92,13 @@ def command(
     from arachne.results.checkpoint import Checkpoints
     from arachne.tasks import rule_in
 
-    output = Output(as_json=as_json, quiet=quiet)
-    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    machines = ClusterChoice.taken_from(arguments)
-    keep_passes(context, arguments)
+    output, model, data, machines = take_sources(context, arguments)
     settings = replace(settings_from(arguments), memory=data.memory)
     settings = replace(settings, task=rule_in(targets, settings.task) or settings.task)
     several = never_break is not None or settings.objective is not None or settings.rounds > 1
     if several and settings.budget is None:
         settings = replace(settings, budget=Budget())
+    tell_large(output, settings.budget)
     gates = read_gates(conditions, junit)
     stopping = context.with_resource(Stopping(output.say, lambda: going_on(context)))
     with Tracks(tracks, parameters=_tracking_facts(targets, settings, model, data), tell=output.say) as tracked:
@@ -142,8 +110,7 @@ def command(
                 others = {"holdout": holdout, "never_break": never_break, "training": training}
                 backend = open_backend(context, output, model, machines)
                 kept = data.read_kept(keep_as_is)
-                result = _run_repair(output, backend, data, targets, settings, others, kept, checkpoint, tracked)
-                result = replace(result, gates=gates)
+                result = _run_repair(output, backend, data, targets, settings, others, kept, checkpoint, tracked, gates)
                 if folder is not None:
                     sources = sources_of(model, data, holdout=holdout, never_break=never_break, keep_as_is=keep_as_is)
                     result = result.save(
@@ -162,11 +129,17 @@ def command(
         output.say("hint: a smaller --max-break breaks less, and may repair less")
     elif costly and settings.searcher.uses_alpha and settings.alpha > 1:
         output.say(f"hint: an --alpha below {settings.alpha:g} breaks less, and may repair less")
-    if verdict.word not in (REDUCED, REMOVED):
+    if verdict.word not in (REDUCED, REMOVED) or (_is_weak(result) and out is not None and not costly):
         for step in result.next_steps(given_sources(context), out or Path("fix"))[: 2 if out is not None else 1]:
             output.say(f"next: {step['sentence'][0].lower()}{step['sentence'][1:]}:\n  {step['command']}")
     output.tell_written(out)
     pass_gates(output, [gate.check(result.evidence) for gate in gates], result.evidence, junit)
+
+
+def _is_weak(result: RepairResult) -> bool:
+    """Tell whether more than half of the fault is left."""
+    held_out = result.evidence.held_out
+    return 2 * held_out.target_errors_after > held_out.target_errors_before
 
 
 def open_backend(context: click.Context, output: Output, model: ModelChoice, machines: ClusterChoice) -> ModelBackend:
@@ -174,10 +147,32 @@ def open_backend(context: click.Context, output: Output, model: ModelChoice, mac
     from arachne.report.folder import check_names
 
     backend = model.load()
-    description = backend.describe()
-    check_names(description, f"model{backend.suffix}")
-    output.say(f"model: {description.source or description.format} ({description.framework}, {description.device})")
+    check_names(backend.describe(), f"model{backend.suffix}")
     return machines.share(context, backend, output)
+
+
+class _Heading:
+    """Names the model once the target is understood: nothing looks begun before."""
+
+    def __init__(self, output: Output, backend: ModelBackend) -> None:
+        about = backend.describe()
+        self._output = output
+        self._lines = [f"model: {about.source or about.format} ({about.framework}, {about.device})"]
+
+    def say(self, text: str) -> None:
+        """Print a line below the heading."""
+        self._print()
+        self._output.say(text)
+
+    def step(self, name: str) -> None:
+        """Name a step; the first one, `split`, reads the target."""
+        if name != "split":
+            self._print()
+        self._output.step("run the model" if name == "split" else name)
+
+    def _print(self) -> None:
+        while self._lines:
+            self._output.say(self._lines.pop())
 
 
 def _run_repair(
@@ -190,12 +185,14 @@ def _run_repair(
     kept: LabelledData | None,
     checkpoint: Checkpoints | None,
     tracked: OnGeneration,
+    gates: Sequence[Gate],
 ) -> RepairResult:
     """Open the data, and repair; `others` are the further sources by name, `kept` the inputs to keep as they are."""
     from arachne import engine
     from arachne.report.records import together
 
     task, most = settings.task, settings.searcher.most_generations
+    heading = _Heading(output, backend)
     with output.progress("read the data", most) as on_generation, report_nothing_within(output):
         labelled = data.read(backend, task=task, tell=output.say)
         read = {
@@ -209,11 +206,12 @@ def _run_repair(
             **read,
             keep_as_is=kept,
             raw=lambda: data.raw(backend, task),
-            on_step=output.step,
-            on_doubtful=lambda doubtful: output.say(f"note: {doubtful}"),
+            on_step=heading.step,
+            on_doubtful=lambda doubtful: heading.say(f"note: {doubtful}"),
             on_generation=together(on_generation, tracked),
-            on_note=output.say,
+            on_note=heading.say,
             checkpoint=checkpoint,
+            gates=gates,
         )
 
 
@@ -269,12 +267,15 @@ def check_faithful(**others: Any) -> None:
 
 def tell(output: Output, result: RepairResult) -> None:
     """Print what happened on the way, for people."""
+    from arachne.results.run import TIME_LIMIT
     from arachne.search.measured import count_found
 
     seen, found = result.split.seen, result.localisation
+    copies = sum(map(len, result.split.copies.values()))
+    planted = f" and {pluralise(copies, 'copy', 'copies')} of right inputs with the cause planted" if copies else ""
     output.say(
-        f"seen: {pluralise(len(seen.negatives), 'negative')}, {pluralise(len(seen.positives), 'positive')}; "
-        f"held out: {len(result.split.held_out.negatives)} and {len(result.split.held_out.positives)}"
+        f"seen: {pluralise(len(seen.negatives), 'negative')}{planted}, {pluralise(len(seen.positives), 'positive')}; "
+        f"held out: {len(result.split.held_out.negatives):,} and {len(result.split.held_out.positives):,}"
     )
     widened = f", widened from a front of {found.front}" if found.beyond_front else ""
     steps = [f"localised {len(found.suspects):,} of {found.n_candidates:,} weights"]
@@ -286,9 +287,14 @@ def tell(output: Output, result: RepairResult) -> None:
         steps.append(f"found {pluralise(count_found(result.points), 'patch', 'patches')}")
         if chosen is not None:
             before = chosen.minimised_from
-            fewer = "" if before is None else f", of which {chosen.weights:,} suffice"
+            enough = f"{chosen.weights:,} {'suffices' if chosen.weights == 1 else 'suffice'}"
+            fewer = "" if before in (None, chosen.weights) else f", of which {enough}"
             steps.append(f"took one of {pluralise(before or chosen.weights, 'weight')}{fewer}")
+    if TIME_LIMIT in result.search.stopped:
+        steps.append("the time limit ended the search, and a longer one may find more")
     output.say("; ".join(steps))
+    if result.choice is not None and result.choice.budget.confidence is not None:
+        output.say(f"guaranteed on inputs kept from the search, {result.choice.budget}: {result.choice.why}")
     if result.split.never_break is not None:
         tell_never_break(output, result.split.never_break)
     output.detail("seconds: " + ", ".join(f"{step} {seconds:.1f}" for step, seconds in result.seconds.items()))

@@ -24,17 +24,14 @@ def command(
     out: Path | None,
     hub_card: Path | None,
     entries: tuple[str, ...],
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
 ) -> None:
     """Make the page of the repair in FOLDER: one file that needs no model, no data and no network."""
     from arachne.cli.console import Output
-    from arachne.io.atomic import atomic_write
+    from arachne.io.files import atomic_write
     from arachne.io.folder import identity
     from arachne.report.folder import PAGE, card_for_hub, page_again, replace_page
 
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     if hub_card is not None:
         if out is not None:
             raise UsageError("--hub-card writes the card and --out the page; give one of them")

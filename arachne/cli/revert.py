@@ -17,9 +17,7 @@ from arachne.cli.patching import COPY_FILE, map_option, mapping_of, sentence_of,
 @click.option("-o", "--out", required=True, type=COPY_FILE, help="Where the restored copy goes.")
 @map_option
 @output_options
-def command(
-    patch_file: Path, model_file: Path, out: Path, mapping: tuple[str, ...], as_json: bool, quiet: bool, debug: bool
-) -> None:
+def command(patch_file: Path, model_file: Path, out: Path, mapping: tuple[str, ...]) -> None:
     """Write a copy of the patched MODEL with the old weights, bit for bit."""
     from arachne.cli.console import Output
     from arachne.patch.commands import revert
@@ -27,4 +25,4 @@ def command(
     done = revert(patch_file, model_file, out, mapping=mapping_of(mapping))
     if done is None:
         raise TypeError("a file was given, so a file is written")
-    Output(as_json=as_json, quiet=quiet).result(sentence_of("revert", model_file, done), value_of("revert", done))
+    Output().result(sentence_of("revert", model_file, done), value_of("revert", done))

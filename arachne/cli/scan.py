@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from arachne.cli.border import harmless_option
-from arachne.cli.caching import cache_option, keep_passes
-from arachne.cli.clustering import ClusterChoice, cluster_options
 from arachne.cli.config import ConfiguredCommand, again, given_sources
-from arachne.cli.options import DataChoice, ModelChoice, model_options, optional_data_options, output_options
+from arachne.cli.options import DataChoice, ModelChoice
 from arachne.cli.outputs import OUT_FILE
 from arachne.cli.plugin_flags import plugin_option
-from arachne.cli.task_flags import TaskChoice, task_options
+from arachne.cli.running import cache_option, looking_options, take_sources
+from arachne.cli.task_flags import TaskChoice
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
@@ -26,24 +25,17 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
-@model_options
-@optional_data_options
-@task_options
+@looking_options
 @plugin_option("task")
 @harmless_option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
 @click.option("--page", type=OUT_FILE, help="Write the causes with pictures to this file.")
 @click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
 @harmless_option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
-@cluster_options
 @cache_option
-@output_options
 @click.pass_context
 def command(
     context: click.Context,
     /,
-    as_json: bool,
-    quiet: bool,
-    debug: bool,
     layers: bool,
     causes: bool,
     page: Path | None,
@@ -54,7 +46,6 @@ def command(
     from functools import partial
 
     from arachne.causes.finding import searched_rows
-    from arachne.cli.console import Output
     from arachne.data.class_order import other_order
     from arachne.evidence.scan import Scan
     from arachne.model.lazy import is_lazy
@@ -67,10 +58,7 @@ def command(
     from arachne.report.terminal import ScanTable
     from arachne.results.kept_passes import run_or_find
 
-    output = Output(as_json=as_json, quiet=quiet)
-    model, data = ModelChoice.taken_from(arguments), DataChoice.taken_from(arguments)
-    machines = ClusterChoice.taken_from(arguments)
-    keep_passes(context, arguments)
+    output, model, data, machines = take_sources(context, arguments)
     task = TaskChoice.taken_from(arguments).make_alone(arguments.pop("plugin_options"))
     if layers:
         _list_layers(model, data, output)
@@ -89,9 +77,8 @@ def command(
     sick, mendable = _examine(found, backend, data) if found.task.SINGLE else ((), False)
     for sentence in sick:
         output.say(f"warning: {sentence}")
-    unsteady = found.batch_dependent
-    if unsteady:
-        output.say(f"note: {unsteady}")
+    if found.batch_dependent:
+        output.say(f"note: {found.batch_dependent}")
     reach = LayersTable.of(backend, executed=True)
     if reach.out_of_reach:
         output.say(f"{reach.reach} (--layers tells why)")
@@ -107,40 +94,35 @@ def command(
     looked = len(searched_rows(found.data))
     if shared is not None and looked < len(found.data):
         output.say(f"causes were looked for among {looked:,} of the inputs, drawn by chance, and counted in all")
-    written = scan_object(
-        found.faults,
-        accuracy=found.accuracy,
-        inputs=len(found.data),
-        backend=backend.NAME,
-        wildcards=found.wildcards,
-        causes=shared or (),
-        batch_dependent=unsteady.to_json() if unsteady else (),
-        forecast=found.forecast,
-        health=sick,
-    )
+    written = scan_object(found, backend=backend.NAME, causes=shared, health=sick)
     if out is not None:
         _write(out, dumps(written) + "\n", output)
-    output.result(ScanTable.of(found, shared), written)
-    if found.forecast is not None:
+    output.result(ScanTable(found, shared), written)
+    if not (shared or sick) and found.forecast is not None:  # of the target that is named below
         output.say(found.forecast.sentence.replace("forecast:", f"forecast for {found.faults[0].target}:"))
+    following = None
+    if found.faults and backend.only_scores is None and (mendable or not sick):
+        following = tell_next(given_sources(context), (shared or found.faults)[0].target, mendable)
     if page is not None:
         drawn = None
         with going_on_without("note: the page could not be drawn", output.say):
-            drawn = render_scan(scan_page(found, command=again(context)))
+            drawn = render_scan(scan_page(found, command=again(context), following=following))
         if drawn is not None:
             _write(page, drawn, output)
-    elif backend.only_scores is not None:
-        output.say(f"note: {backend.only_scores}; --page scan.html shows the inputs behind this")
-    elif found.faults and causes and found.task.no_causes is None:
-        output.say(tell_next(given_sources(context), (shared or found.faults)[0].target, mendable))
+    if backend.only_scores is not None:
+        output.say(f"note: {backend.only_scores}")
+    if page is None and causes and found.task.no_causes is None:
+        output.say("--page scan.html shows the inputs behind this")
+    if following is not None:
+        output.say(following)
 
 
 def tell_next(given: Given, target: str, mendable: bool = False) -> str:
-    """Say what can be done with a scan: see its inputs, repair one of its targets, or estimate statistics again."""
+    """Say how to repair one of a scan's targets, or to estimate statistics again."""
     wanted = ["--target", "*:*", "--search", "norms", "--max-break", "5%"] if mendable else ["--target", target]
     repair = shlex.join(["arachne", "repair", *given.model, *given.data, *wanted, "-o", "fix"])
-    what = "estimate the statistics of normalisations again" if mendable else "repair one of them"
-    return f"--page scan.html shows the inputs behind this; to {what}:\n  {repair}"
+    what = "estimate the statistics of normalisations again" if mendable else "repair the first of them"
+    return f"to {what}:\n  {repair}"
 
 
 def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[tuple[str, ...], bool]:

@@ -11,8 +11,8 @@ import click
 
 from arachne.cli.border import may_be_found
 from arachne.cli.config import LEFT_OUT, ConfiguredCommand, command_name, given_value
-from arachne.cli.name_values import NameValues
 from arachne.cli.option_words import word_entries
+from arachne.cli.plugin_options import NameValues
 from arachne.cli.provenance import setting_names
 from arachne.cli.settings_file import Setting
 from arachne.errors import UsageError, did_you_mean

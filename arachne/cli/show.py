@@ -16,7 +16,7 @@ from arachne.errors import UsageError, did_you_mean
 @click.option("--layer", metavar="NAME", help="Only this layer's weights.")
 @click.option("--all", "everything", is_flag=True, help="Every weight; the 40 largest changes when left out.")
 @output_options
-def command(patch_file: Path, layer: str | None, everything: bool, as_json: bool, quiet: bool, debug: bool) -> None:
+def command(patch_file: Path, layer: str | None, everything: bool) -> None:
     """Show what PATCH changes, by layer, old → new, and what it was accepted with; the file is checked on the way.
 
     A long patch is summed up by layer and row (of a convolution: channel) before its values. --json prints all of it.
@@ -33,4 +33,4 @@ def command(patch_file: Path, layer: str | None, everything: bool, as_json: bool
     if layer is not None and layer not in layers:
         raise UsageError(f"the patch changes nothing in a layer '{layer}'" + did_you_mean(layer, layers))
     text = as_text(patch, most=None if everything else MAX_LISTED_WEIGHTS, layer=layer, hint="; --all shows every one")
-    Output(as_json=as_json, quiet=quiet).result(text, json.loads(patch.to_json()))
+    Output().result(text, json.loads(patch.to_json()))

@@ -20,9 +20,7 @@ if TYPE_CHECKING:
 @click.option("--without", multiple=True, type=click.Path(path_type=Path), help="A patch to take out. Repeatable.")
 @click.option("-o", "--out", required=True, type=PATCH_FILE, help="Where the stack goes.")
 @output_options
-def command(
-    patch_files: tuple[Path, ...], without: tuple[Path, ...], out: Path, as_json: bool, quiet: bool, debug: bool
-) -> None:
+def command(patch_files: tuple[Path, ...], without: tuple[Path, ...], out: Path) -> None:
     """Put patches of one model together, in this order, and take others out of what that gives.
 
     Weights that two patches want to have different values are a conflict, unless the later one was made on the result
@@ -43,7 +41,7 @@ def command(
         except PatchError as error:
             raise PatchError(f"cannot take out '{path}': {error}") from error
     stack.save(out)
-    output = Output(as_json=as_json, quiet=quiet)
+    output = Output()
     output.say(f"wrote '{out}'; its evidence has to be measured anew: arachne evaluate MODEL --data … --patch {out}")
     output.result(str(stack), json.loads(stack.to_json()))
 

@@ -92,15 +92,32 @@ class TaskChoice:
 def read_value(text: str) -> str:
     """Return a value as it is typed, or the lines of a file, such as `threat=0.3`, joined by commas.
 
+    What is a value is none, whatever files the folder has: a number, or a number for a label.
+
     Raises:
-        InputError: The file cannot be read.
+        InputError: The file cannot be read, or holds something else than thresholds.
     """
     from arachne.io.reading import read_text
+    from arachne.tasks.multilabel import parse_threshold
 
-    if not os.path.isfile(text):
+    if not os.path.isfile(text) or _is_number(text.rpartition("=")[2]):
         return text
     lines = read_text(text, "list of thresholds", MAX_THRESHOLD_BYTES).splitlines()
     found = [line.strip() for line in lines if line.strip() and not line.lstrip().startswith("#")]
     if not found:
         raise InputError(f"'{text}' holds no threshold, expected lines such as threat=0.3")
-    return ",".join("=".join(part.strip() for part in line.replace(",", "=").split("=")) for line in found)
+    values = ["=".join(part.strip() for part in line.replace(",", "=").split("=")) for line in found]
+    for value in values:
+        try:
+            parse_threshold(value)
+        except UsageError as error:
+            raise InputError(f"'{text}' holds another line than thresholds: {error}") from error
+    return ",".join(values)
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

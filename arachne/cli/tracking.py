@@ -10,7 +10,7 @@ import click
 
 from arachne.cli.outputs import OutputType
 from arachne.errors import UsageError
-from arachne.io.files import environment_faults
+from arachne.io.output_paths import environment_faults
 
 SQLITE = b"SQLite format 3\0"
 """The first bytes of a database, in which MLflow may keep its runs."""

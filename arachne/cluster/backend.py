@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
@@ -25,7 +25,7 @@ from arachne.model.cut import sum_weights, weights_of
 from arachne.model.fitting import OnStep, Plan
 from arachne.model.lazy import is_lazy
 from arachne.model.remote import Answer, CachedBuild, ShardCalls
-from arachne.model.sharding import join_rows, join_uses, shards
+from arachne.model.sharding import join_rows, join_uses, offset_rows, shards
 from arachne.model.values import Activation, Array, Description, Inputs, LayerInfo, Weights, batches, count, read, take
 
 if TYPE_CHECKING:
@@ -45,8 +45,6 @@ class ClusterBackend(ModelBackend):
         client: A dask client.
         model: How workers open it.
     """
-
-    HANDLES_SHARDING: ClassVar[bool] = True
 
     def __init__(self, inner: ModelBackend, client: Client, model: Model) -> None:
         self.inner = inner
@@ -111,9 +109,8 @@ class ClusterBackend(ModelBackend):
         self._changed[key] = Change.between(key, self._base[key], stored)
 
     def _look(self, inputs: Inputs) -> None:
-        first = read(inputs, shards(count(inputs))[0]) if is_lazy(inputs) else inputs
-        self.inner.look(first)
-        self.team.look(first)
+        self.inner.look(inputs)
+        self.team.look(inputs)
         for key, values in weights_of(self.inner).items() if set(self._keys()) - set(self._base) else ():
             self._base = {**self._base, key: values}
 
@@ -121,26 +118,27 @@ class ClusterBackend(ModelBackend):
         return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
 
     def _forward(self, inputs: Inputs) -> Array:
-        return join_rows(self.each_shard(forward, inputs))
+        return join_rows(self.each_shard(call, inputs, "forward"))
 
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
-        return join_uses(self.each_shard(activations, inputs, layer))
+        return join_uses(self.each_shard(call, inputs, "activations", layer))
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
-        found = self.each_shard(forward_through, inputs, layer)
+        found = self.each_shard(call, inputs, "forward_through", layer)
         return join_rows([scores for scores, _ in found]), join_uses([uses for _, uses in found])
 
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:
-        found = self.shard_after_shard(weight_gradients, inputs, loss, tuple(parameters))
+        found = self.shard_after_shard(call_with_loss, inputs, "weight_gradients", loss, tuple(parameters))
         return sum_weights(next(found), found)
 
     def _output_gradients(self, inputs: Inputs, layer: str, seed: Array) -> tuple[Array, ...]:
-        seeds = {number: (layer, seed[rows]) for number, rows in enumerate(shards(count(inputs)))}
-        found = [one.value for one in self.shard_calls(inputs)(output_gradients, seeds)]
+        parts = enumerate(shards(count(inputs)))
+        asked = {number: ("output_gradients", layer, seed[rows]) for number, rows in parts}
+        found = [one.value for one in self.shard_calls(inputs)(call, asked)]
         return tuple(join_rows(uses) for uses in zip(*found, strict=True))
 
     def _input_gradients(self, inputs: Inputs, loss: LossGradient) -> Inputs:
-        found = self.each_shard(input_gradients, inputs, loss)
+        found = self.each_shard(call_with_loss, inputs, "input_gradients", loss)
         if isinstance(inputs, Mapping):
             return {name: join_rows([part[name] for part in found]) for name in inputs}
         return join_rows(found)
@@ -294,28 +292,16 @@ def _digest(content: bytes) -> str:
     return hashlib.blake2b(content, digest_size=16).hexdigest()
 
 
-def forward(backend: ModelBackend, inputs: Inputs, rows: slice) -> Array:
-    """Return a shard's scores."""
-    return backend.forward(inputs)
+def call(backend: ModelBackend, inputs: Inputs, rows: slice, operation: str, *arguments: Any) -> Any:
+    """Call an operation of the model on a shard."""
+    return getattr(backend, operation)(inputs, *arguments)
 
 
-def activations(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str) -> tuple[Activation, ...]:
-    """Return a shard's activations."""
-    return backend.activations(inputs, layer)
-
-
-def forward_through(
-    backend: ModelBackend, inputs: Inputs, rows: slice, layer: str
-) -> tuple[Array, tuple[Activation, ...]]:
-    """Return a shard's scores and activations."""
-    return backend.forward_through(inputs, layer)
-
-
-def weight_gradients(
-    backend: ModelBackend, inputs: Inputs, rows: slice, loss: LossGradient, parameters: Sequence[tuple[str, str]]
-) -> Weights:
-    """Return a shard's part of the gradients."""
-    return backend.weight_gradients(inputs, OffsetLoss(loss, rows.start), parameters)
+def call_with_loss(
+    backend: ModelBackend, inputs: Inputs, rows: slice, operation: str, loss: LossGradient, *arguments: Any
+) -> Any:
+    """Call an operation that takes a loss over all inputs on a shard."""
+    return getattr(backend, operation)(inputs, offset_rows(loss, rows.start), *arguments)
 
 
 def observe_shard(
@@ -330,24 +316,3 @@ def observe_shard(
     own = observer.split() or observer
     backend.observe(inputs, layers, own, None if seeds is None else seeds_from(seeds, rows.start))
     return own
-
-
-def output_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, layer: str, seed: Array) -> tuple[Array, ...]:
-    """Return a shard's gradients at a layer's output; the seed is that of the shard."""
-    return backend.output_gradients(inputs, layer, seed)
-
-
-def input_gradients(backend: ModelBackend, inputs: Inputs, rows: slice, loss: LossGradient) -> Inputs:
-    """Return a shard's gradients with respect to the inputs."""
-    return backend.input_gradients(inputs, OffsetLoss(loss, rows.start))
-
-
-class OffsetLoss:
-    """A loss over all inputs, as a loss over the shard that begins at row `start`; it can be pickled."""
-
-    def __init__(self, loss: LossGradient, start: int) -> None:
-        self._loss, self._start = loss, start
-
-    def __call__(self, scores: Array, rows: slice) -> Array:
-        """Call the loss with rows that count over all inputs; see `LossGradient`."""
-        return self._loss(scores, slice(rows.start + self._start, rows.stop + self._start))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import importlib.metadata
 import platform
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from inspect import Parameter, signature
 from pathlib import Path
@@ -20,7 +19,7 @@ import numpy as np
 from arachne.errors import EnvironmentFaultError, UsageError
 from arachne.io.files import sha256_of
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, Weights
+from arachne.model.values import Array
 
 PACKAGES = {
     "torch": ("torch",),
@@ -199,11 +198,3 @@ def digest_of(changes: tuple[Change, ...]) -> str:
             digest.update(change.positions.tobytes())
         digest.update(np.ascontiguousarray(change.values).tobytes())
     return digest.hexdigest()
-
-
-def digests(weights: Weights) -> Mapping[tuple[str, str], str]:
-    """Hash every parameter."""
-    return {
-        key: hashlib.blake2b(np.ascontiguousarray(values).tobytes(), digest_size=16).hexdigest()
-        for key, values in weights.items()
-    }

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 from arachne.cluster.models import Change, Model, check_versions, digest_of, versions_here
 from arachne.errors import ArachneError
 from arachne.io.files import sha256_of
+from arachne.io.imports import import_from_elsewhere
 from arachne.model.backend import ModelBackend
 from arachne.model.cut import weights_of
 from arachne.model.registry import load
@@ -126,6 +127,7 @@ _one_at_a_time = threading.RLock()
 def dask_setup(worker: object) -> None:
     """Ignore Ctrl-C, which the asking process handles; dask calls this as a local worker starts."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    import_from_elsewhere()
 
 
 def deliver(value: T) -> T:

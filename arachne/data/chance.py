@@ -33,6 +33,15 @@ MIN_GAIN = 0.2
 With a planted fault, turning the trigger's pixel into another value raised it by a tenth.
 """
 
+MIN_GAIN_OF_BYTES = 0.01
+"""For inputs from 0 to 255 this gain by dividing them suffices: a model that was trained on such inputs loses by it."""
+
+AS_BYTES, BYTES = "scale=1/255", (128.0, 255.0)
+"""Inputs whose largest value lies between these look like bytes, and are tried in this scale."""
+
+MIN_PIXELS = 64
+"""Rows of fewer numbers are no pictures."""
+
 AS_IT_IS = "as it is"
 IMAGENET = "mean=0.485,0.456,0.406 std=0.229,0.224,0.225"
 
@@ -98,14 +107,17 @@ def find_misreading(
 ) -> Misreading | None:
     """Find out whether inputs are read otherwise than the model was trained; None if nothing speaks for it.
 
-    That is said of a model near chance, and of one that is far surer than it is right, if one of the common
-    preprocessings makes it clearly better.
+    That is said of a model near chance, of one that is far surer than it is right, if one of the common
+    preprocessings makes it clearly better, and of pictures from 0 to 255 if it is better on values from 0 to 1.
     """
     guessing = near_chance(accuracy, part.n_classes)
     scores = part.scores
     sure = float(confidence(scores).mean()) if len(scores) else 0.0
-    if not guessing and (sure - accuracy < MIN_OVERCONFIDENCE or backend.remote is not None):
+    if not guessing and backend.remote is not None:
         return None  # workers would have to be sent the inputs of every trial
+    as_bytes = None if guessing else _find_bytes(backend, part.data.inputs, part.data.labels)
+    if as_bytes is not None or (not guessing and sure - accuracy < MIN_OVERCONFIDENCE):
+        return as_bytes
     inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
     trials = compare_preprocessings(backend, inputs, labels)
     best = trials[0].accuracy or 0.0
@@ -120,6 +132,30 @@ def find_misreading(
     if not isinstance(inputs, Mapping) and len(inputs.shape) == 2:
         table.append("  of a table, check that the columns are in the order the model was trained with")
     return Misreading(sentence, table, cured)
+
+
+def _find_bytes(backend: ModelBackend, inputs: Inputs, labels: Array) -> Misreading | None:
+    """Find out whether pictures are handed over as bytes to a model that does better on values from 0 to 1."""
+    if isinstance(inputs, Mapping):
+        return None
+    rows = _trial_rows(len(labels))
+    sample = np.asarray(take(inputs, rows))
+    pictures = sample.ndim > 2 or (sample.ndim == 2 and sample.shape[1] >= MIN_PIXELS)
+    if not pictures or sample.dtype.kind not in "uif" or sample.min() < 0 or not BYTES[0] < sample.max() <= BYTES[1]:
+        return None
+    divided, whole = (_try(backend, text, sample, labels[rows]).accuracy for text in (AS_BYTES, ""))
+    if divided is None or whole is None or divided < whole + MIN_GAIN_OF_BYTES:
+        return None
+    sentence = (
+        f"the inputs go up to {sample.max():g}; divided by 255, the model is right on {divided:.1%} of {len(rows)} of "
+        f"them, as they are on {whole:.1%}: give --preprocess {AS_BYTES}"
+    )
+    return Misreading(sentence, [], cured=True)
+
+
+def _trial_rows(number: int) -> Array:
+    """Return the numbers of the inputs that preprocessings are tried on."""
+    return np.unique(np.linspace(0, number - 1, min(TRIAL_INPUTS, number)).astype(np.int64))
 
 
 def confidence(scores: Array) -> Array:
@@ -138,7 +174,7 @@ def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array)
     """
     if isinstance(inputs, Mapping):
         return [_try(backend, "", inputs, labels)]
-    rows = np.unique(np.linspace(0, len(labels) - 1, min(TRIAL_INPUTS, len(labels))).astype(np.int64))
+    rows = _trial_rows(len(labels))
     sample, chosen = np.asarray(take(inputs, rows)), labels[rows]
     trials = []
     for shape in _shapes(sample):

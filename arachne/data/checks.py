@@ -9,8 +9,8 @@ import numpy as np
 
 from arachne.data.lazy.memmap import COPY_BATCH, as_type
 from arachne.errors import DataError
-from arachne.model.lazy import LazyArray, as_array, is_lazy
-from arachne.model.values import Array, Inputs, batches
+from arachne.model.lazy import LazyArray, as_array, is_plain
+from arachne.model.values import Array, Inputs, blocks, by_name, count
 
 
 def as_inputs(inputs: Any) -> Inputs:
@@ -34,10 +34,10 @@ def as_inputs(inputs: Any) -> Inputs:
 
 def check_finite(inputs: Inputs) -> None:
     """Refuse inputs with NaN or infinity, naming the first such row."""
-    for name, array in (inputs if isinstance(inputs, Mapping) else {"": inputs}).items():
+    for name, array in by_name(inputs).items():
         if array.dtype.kind != "f":
             continue
-        for batch in batches(len(array), COPY_BATCH):
+        for batch in blocks(array, COPY_BATCH):
             fine = np.isfinite(array[batch]).reshape(batch.stop - batch.start, -1).all(axis=1)
             if not fine.all():
                 row = batch.start + int(np.flatnonzero(~fine)[0])
@@ -47,7 +47,7 @@ def check_finite(inputs: Inputs) -> None:
 
 def check_lengths(inputs: Inputs, labels: Array) -> None:
     """Refuse data without inputs, and inputs that are not one per label."""
-    n = len(next(iter(inputs.values()))) if isinstance(inputs, Mapping) else len(inputs)
+    n = count(inputs)
     if n != len(labels):
         raise DataError(f"expected one label per input, got {n} inputs and {len(labels)} labels")
     if not n:
@@ -61,7 +61,7 @@ def _as_array(what: str, values: Any) -> Array:
     if isinstance(values, LazyArray):
         values = as_array(values)
     try:
-        array: Array = values if isinstance(values, np.ndarray) or is_lazy(values) else np.asarray(values)
+        array: Array = values if isinstance(values, np.ndarray) or not is_plain(values) else np.asarray(values)
     except ValueError as error:
         raise DataError(f"{what} are ragged: expected every row to have the same shape") from error
     if array.ndim == 0:

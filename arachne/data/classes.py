@@ -38,7 +38,7 @@ def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[st
     """
     if classes is None:
         return None
-    names = _from_text(str(classes)) if isinstance(classes, (str, Path)) else tuple(map(str, classes))
+    names = _from_text(classes) if isinstance(classes, (str, Path)) else tuple(map(str, classes))
     doubled = [name for name, times in Counter(names).items() if times > 1]
     if doubled:
         raise UsageError(f"the class name '{min(doubled)}' is given twice")
@@ -49,11 +49,16 @@ def read_class_names(classes: Classes, n_classes: int | None = None) -> tuple[st
     return names
 
 
-def _from_text(text: str) -> tuple[str, ...]:
+def _from_text(text: str | Path) -> tuple[str, ...]:
     path = Path(text)
     if os.path.exists(path):  # a long list of names is no path, which Path.exists() would raise for
+        if isinstance(text, str) and "," in text and os.sep not in text:  # somebody may have put that file here
+            raise UsageError(
+                f"'{text}' is a list of class names, and a file here has that name; for it, type './{text}'"
+            )
         content = read_text(path, "list of class names", MAX_FILE_BYTES)
         return tuple(line.strip() for line in content.splitlines() if line.strip())
+    text = str(text)
     if "," not in text:
         raise UsageError(f"'{text}' is neither a file with class names nor a list of names separated by commas")
     return tuple(name.strip() for name in text.split(","))
@@ -165,7 +170,10 @@ def _from_names(
     if class_names is None:
         class_names = _sorted_names(found, n_classes)
     elif strangers:
-        raise DataError(_unknown_name_message(labels, strangers[0], class_names))
+        known = _unknown_name_message(labels, strangers[0], class_names)
+        if len(strangers) < len(found) or len(found) != len(class_names):
+            raise DataError(known)
+        raise DataError(f"{known}; give the names of the data in this order", argument="classes")
     order = {name: number for number, name in enumerate(class_names)}
     return np.array([order[name] for name in labels.tolist()], dtype=np.int64), class_names
 

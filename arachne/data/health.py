@@ -6,7 +6,7 @@ statistics the layer stores; where the data's own are others, the stored ones ar
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +24,10 @@ if TYPE_CHECKING:
 
 TRIAL_INPUTS = 256
 """The most inputs that layers are watched on."""
+
+TRIAL_VALUES, MIN_TRIAL_INPUTS = 256, 32
+"""Statistics are estimated again from as many values of each channel, and from no fewer inputs; a convolution has many
+values for each input."""
 
 MIN_INPUTS = 20
 """With fewer inputs nothing is said."""
@@ -124,7 +128,7 @@ def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) 
         for name, info in infos.items()
         if info.kind == "norm" or (info.followed_by or ("",))[0] in ("relu", *SATURATING)
     ]
-    if number < MIN_INPUTS or not watched or backend.HANDLES_SHARDING:  # a cluster's inputs are elsewhere
+    if number < MIN_INPUTS or not watched or backend.remote is not None:  # a cluster's inputs are elsewhere
         return Health()
     rows = np.unique(np.linspace(0, number - 1, min(TRIAL_INPUTS, number)).astype(np.int64))
     watch = _Watch(infos)
@@ -132,9 +136,11 @@ def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) 
     shifts = {name: moments.shift for name, moments in watch.norms.norms.items()}
     shifted = {name: shift for name, shift in shifts.items() if shift > MAX_SHIFT}
     if labels is not None and shifted:
-        stores = [name for name, moments in watch.norms.norms.items() if moments.stores_statistics]
-        known = [name for name in stores if set(infos[name].parameters) >= MENDED]
-        if _gain(backend, known, take(inputs, rows), labels[rows]) < MIN_GAIN:
+        stores = {name: moments for name, moments in watch.norms.norms.items() if moments.stores_statistics}
+        known = {name: moments for name, moments in stores.items() if set(infos[name].parameters) >= MENDED}
+        fewest = min((moments.number for moments in known.values()), default=len(rows))
+        needed = max(MIN_TRIAL_INPUTS, -(-TRIAL_VALUES * len(rows) // fewest))
+        if _gain(backend, known, take(inputs, rows), labels[rows], needed) < MIN_GAIN:
             shifted = {}
     return Health(
         norms=len(shifts),
@@ -145,8 +151,19 @@ def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) 
     )
 
 
-def _gain(backend: ModelBackend, layers: Sequence[str], inputs: Inputs, labels: Array) -> float:
-    """Return how much accuracy rises when the statistics of normalisations are estimated again from these inputs."""
+def _gain(backend: ModelBackend, layers: Collection[str], inputs: Inputs, labels: Array, needed: int) -> float:
+    """Return how much accuracy rises when the statistics of normalisations are estimated again from these inputs.
+
+    Args:
+        backend: The model.
+        layers: The normalisations.
+        inputs: The inputs that accuracy is measured on.
+        labels: Their classes.
+        needed: From how many of them, evenly spread, statistics are estimated: each layer takes a pass of its own.
+    """
     before = float(np.mean(correct(backend.forward(inputs), labels)))
-    with temporary_weights(backend, estimate_again(backend, layers, inputs)):
+    if 1 - before < MIN_GAIN:
+        return 0.0  # it cannot rise by so much
+    some = np.unique(np.linspace(0, len(labels) - 1, min(needed, len(labels))).astype(np.int64))
+    with temporary_weights(backend, estimate_again(backend, layers, take(inputs, some))):
         return float(np.mean(correct(backend.forward(inputs), labels))) - before

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import numpy as np
 from PIL import Image
 
@@ -71,28 +74,52 @@ def resize(batch: Array, height: int, width: int) -> Array:
 
 def resize_shorter(batch: Array, side: int) -> Array:
     """Resize the shorter side to a length, the longer one in proportion."""
-    height, width = channels_last(batch).shape[1:3]
-    shorter = min(height, width)
-    return resize(batch, max(side, height * side // shorter), max(side, width * side // shorter))
+    found = place("shorter", [side], *channels_last(batch).shape[1:3])
+    return resize(batch, found.height, found.width)
 
 
 def letterbox(batch: Array, height: int, width: int) -> Array:
     """Resize images in proportion until they fit, and fill what is left on both sides with grey, as YOLO does."""
     first = 2 if batch.ndim == 4 and channel_axis(batch) == 1 else 1
     had = batch.shape[first : first + 2]
-    top, left, shown_height, shown_width = letterbox_window(had[0], had[1], height, width)
+    at = place("letterbox", [height, width], had[0], had[1])
     grey_value = LETTERBOX_GREY if batch.dtype.kind in "iu" else LETTERBOX_GREY / 255
     found = np.full((*batch.shape[:first], height, width, *batch.shape[first + 2 :]), grey_value, batch.dtype)
-    window = (slice(None),) * first + (slice(top, top + shown_height), slice(left, left + shown_width))
-    found[window] = resize(batch, shown_height, shown_width)
+    window = (slice(None),) * first + (slice(at.top, at.top + at.height), slice(at.left, at.left + at.width))
+    found[window] = resize(batch, at.height, at.width)
     return found
 
 
-def letterbox_window(height: int, width: int, new_height: int, new_width: int) -> tuple[int, int, int, int]:
-    """Return where `letterbox` puts an image of one size in one of another: top, left, height and width."""
-    share = min(new_height / height, new_width / width)
-    shown_height, shown_width = max(1, round(height * share)), max(1, round(width * share))
-    return (new_height - shown_height) // 2, (new_width - shown_width) // 2, shown_height, shown_width
+class Placement(NamedTuple):
+    """Where a step puts an image in a new one: scaled to `height` and `width`, at `top` and `left`, below 0 if cut."""
+
+    top: int
+    left: int
+    height: int
+    width: int
+    new_height: int
+    new_width: int
+
+
+def place(step: str, sides: Sequence[int], height: int, width: int) -> Placement:
+    """Return where one of the steps that change an image's size puts an image, so that labels can follow it.
+
+    Args:
+        step: `resize`, `shorter`, `crop` or `letterbox`.
+        sides: The numbers of the step: a height and a width, or the shorter side.
+        height: The height of the image.
+        width: Its width.
+    """
+    if step == "shorter":
+        sides = [max(sides[0], side * sides[0] // min(height, width)) for side in (height, width)]
+    new_height, new_width = sides
+    if step == "crop":
+        return Placement(-((height - new_height) // 2), -((width - new_width) // 2), height, width, *sides)
+    shown = new_height, new_width
+    if step == "letterbox":
+        share = min(new_height / height, new_width / width)
+        shown = max(1, round(height * share)), max(1, round(width * share))
+    return Placement((new_height - shown[0]) // 2, (new_width - shown[1]) // 2, *shown, *sides)
 
 
 def crop(batch: Array, height: int, width: int) -> Array:

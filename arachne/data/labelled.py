@@ -11,12 +11,15 @@ import numpy as np
 
 from arachne.data.lazy.memmap import gather
 from arachne.errors import DataError
-from arachne.model.values import Array, Inputs, batches, count
+from arachne.model.values import Array, Inputs, blocks, by_name, count_bytes, map_arrays
 from arachne.plugins.drawing import Drawable
 from arachne.text import pluralise
 
 HASH_BATCH = 1024
 """Rows hashed at a time, so that memory-mapped data is never in memory as a whole."""
+
+TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
+"""The names that data sets give to columns of texts."""
 
 MAX_NAMED = 10
 """The most classes named on one line."""
@@ -78,8 +81,7 @@ class LabelledData(Drawable):
 
     def __str__(self) -> str:
         """`899 inputs (1, 8, 8), 10 classes: 0, 1, …`, instead of pages of numbers."""
-        arrays = self.inputs if isinstance(self.inputs, Mapping) else {"": self.inputs}
-        shapes = ", ".join(f"{name} {tuple(array.shape[1:])}".strip() for name, array in arrays.items())
+        shapes = ", ".join(f"{name} {tuple(one.shape[1:])}".strip() for name, one in by_name(self.inputs).items())
         text = f"{pluralise(len(self), 'input')} {shapes}, "
         if self.class_names is None:
             return text + f"{pluralise(len(np.unique(self.labels)), 'different label')}"
@@ -92,9 +94,7 @@ class LabelledData(Drawable):
         if len(chosen) == len(self) and np.array_equal(chosen, np.arange(len(self))):
             return self  # a copy of everything would bring memory-mapped data into memory
         return LabelledData(
-            inputs={name: gather(array, chosen) for name, array in self.inputs.items()}
-            if isinstance(self.inputs, Mapping)
-            else gather(self.inputs, chosen),
+            inputs=map_arrays(lambda array: gather(array, chosen), self.inputs),
             labels=self.labels[chosen],
             class_names=self.class_names,
             names=None if self.names is None else tuple(self.names[row] for row in chosen),
@@ -108,9 +108,7 @@ class LabelledData(Drawable):
     @property
     def nbytes(self) -> int:
         """The bytes of all inputs."""
-        return sum(
-            array.nbytes for array in (self.inputs.values() if isinstance(self.inputs, Mapping) else [self.inputs])
-        )
+        return count_bytes(self.inputs)
 
     def sha256(self) -> str:
         """Hash the content of inputs and labels; names and the source do not count."""
@@ -118,11 +116,10 @@ class LabelledData(Drawable):
 
     @cached_property
     def _sha256(self) -> str:
-        arrays = dict(self.inputs) if isinstance(self.inputs, Mapping) else {"": self.inputs}
         digest = hashlib.sha256()
-        for name, array in sorted({**arrays, "\0labels": self.labels}.items()):
+        for name, array in sorted({**by_name(self.inputs), "\0labels": self.labels}.items()):
             digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
-            for rows in batches(len(array), HASH_BATCH):
+            for rows in blocks(array, HASH_BATCH):
                 digest.update(np.ascontiguousarray(array[rows]).tobytes())
         return digest.hexdigest()
 
@@ -130,6 +127,11 @@ class LabelledData(Drawable):
     def hashes(self) -> tuple[bytes, ...]:
         """The hash of each input's content, by `row_hashes`."""
         return tuple(row_hashes(self.inputs))
+
+    @property
+    def texts(self) -> Array | None:
+        """The text of each input `(n,)`, from a column of one of `TEXT_COLUMNS`; None if the data has none."""
+        return next((self.columns[column] for column in TEXT_COLUMNS if column in self.columns), None)
 
     def class_name(self, label: int) -> str:
         """Return the name of a class, or its number as text."""
@@ -158,11 +160,11 @@ def _are_whole(labels: Array) -> bool:
 
 def row_hashes(inputs: Inputs) -> Iterator[bytes]:
     """Hash the content of each input (dtype, shape and bytes; labels do not count)."""
-    arrays = dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}
+    arrays = by_name(inputs)
     header = "".join(
         f"{name}\0{arrays[name].dtype.str}\0{arrays[name].shape[1:]}\0" for name in sorted(arrays)
     ).encode()
-    for rows in batches(count(inputs), HASH_BATCH):
+    for rows in blocks(inputs, HASH_BATCH):
         chunk = [np.ascontiguousarray(arrays[name][rows]) for name in sorted(arrays)]
         for row in range(len(chunk[0])):
             yield hashlib.blake2b(header + b"".join(array[row].tobytes() for array in chunk), digest_size=16).digest()

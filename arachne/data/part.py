@@ -37,8 +37,9 @@ class ActivationCache(Protocol):
 MAX_POSITIVES = 20_000
 """Positives that a search is given where inputs have several decisions; the evidence counts all of them."""
 
-TermKind = Literal["positive", "negative", "never_break"]
-"""Decisions that are right and should stay right, decisions to repair, decisions that must not become wrong."""
+TermKind = Literal["positive", "negative", "never_break", "other"]
+"""Decisions that are right and should stay right, decisions to repair, decisions that must not become wrong, and
+errors that nobody asked to repair, which count where accuracy is limited and not what breaks."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,15 +133,9 @@ class Part:
         """The name of every class that decisions are between, or its number as text; `classes_of` numbers them."""
         return self.task.name_classes(self.data.class_names, self.task.n_names(self.outputs))
 
-    def classes_of(self, columns: Array, rows: Array | None = None) -> Array:
-        """Return the number of a class among `class_names` for each decision, from its column of the scores `(m,)`.
-
-        Args:
-            columns: A column of each decision's scores: its label, or a prediction.
-            rows: The decisions these are of; all of the part when None.
-        """
-        first = self.decisions.first
-        return columns if first is None else columns + (first if rows is None else first[rows])
+    def classes_of(self, columns: Array) -> Array:
+        """Return the number of a class among `class_names` for each decision, from its column of the scores `(m,)`."""
+        return columns if self.decisions.first is None else columns + self.decisions.first
 
     @cached_property
     def label_classes(self) -> Array:
@@ -208,10 +203,11 @@ class Part:
         shown = target.shows(self.label_classes, predictions, self.decision_rows)
         return shown if self.kept_decisions is None else shown & ~self.kept_decisions
 
-    def terms(self, alpha: float) -> tuple[Term, ...]:
+    def terms(self, alpha: float, *, others: bool = False) -> tuple[Term, ...]:
         """Return the terms of the fitness: the positives, then every target's negatives with `alpha` times the weight.
 
         A row that shows two targets counts for the first. Of very many positives, as pixels are, a sample is taken.
+        With `others`, the errors that show no target come last, with the weight of a positive.
         """
         terms = [Term("positives", self.sample_decisions(self.positives, MAX_POSITIVES), 1.0, "positive")]
         taken = np.zeros(len(self.decisions), dtype=bool)
@@ -219,4 +215,6 @@ class Part:
             shown = self.shows(target) & ~taken
             taken |= shown
             terms.append(Term(target.text, np.flatnonzero(shown), alpha * target.weight, "negative"))
+        if others:
+            terms.append(Term("other errors", np.flatnonzero(~self.right & ~taken), 1.0, "other"))
         return tuple(terms)

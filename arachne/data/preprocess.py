@@ -34,7 +34,8 @@ from arachne.data.lazy.preprocess import preprocess_lazily
 from arachne.errors import ArachneError, DataError, UsageError, did_you_mean
 from arachne.io.user_code import load_function
 from arachne.model.lazy import is_lazy
-from arachne.model.values import Array, Inputs, batches, count, take
+from arachne.model.values import Array, Inputs, blocks, by_name, count, take
+from arachne.text import is_whole_number
 
 PREP_BATCH = 256
 DTYPES = ("float32", "float16", "float64", "uint8", "int32", "int64", "bool")
@@ -98,11 +99,11 @@ class Preprocess:
         if is_lazy(inputs):
             return preprocess_lazily(inputs, self)
         results: dict[str, Array] = {}
-        for batch in batches(n, PREP_BATCH):
+        for batch in blocks(inputs, PREP_BATCH):
             result = self._batch(take(inputs, batch))
-            for name, array in (result if isinstance(result, Mapping) else {"": result}).items():
+            for name, array in by_name(result).items():
                 if name not in results:
-                    like = next(iter(inputs.values())) if isinstance(inputs, Mapping) else inputs
+                    like = next(iter(by_name(inputs).values()))
                     results[name] = allocate_like((n, *array.shape[1:]), array.dtype, like)
                 if array.shape[1:] != results[name].shape[1:]:
                     raise DataError(f"preprocessing '{self}' gave different shapes for different inputs")
@@ -221,7 +222,7 @@ def _dtype_step(name: str, value: str) -> BuiltStep:
 
 
 def _count(name: str, value: str, text: str) -> int:
-    if not (text.isascii() and text.isdecimal() and int(text) > 0):
+    if not (text.isascii() and is_whole_number(text) and int(text) > 0):
         raise UsageError(f"preprocessing step '{name}' takes whole numbers above 0, got '{value}'")
     return int(text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +30,7 @@ from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import DataError, UsageError
 from arachne.io.reading import parse_errors_as, suggest_path
 from arachne.model.lazy import MEMORY
+from arachne.model.values import take
 from arachne.tasks import Task
 
 FILE_READERS = {
@@ -173,7 +174,7 @@ def _from_pair(inputs: Any, labels: Any, preprocess: Preprocess, limit: int | No
     arrays = as_inputs(inputs)
     labels = as_inputs(labels) if hasattr(labels, "detach") else labels
     if limit is not None:
-        arrays = {k: v[:limit] for k, v in arrays.items()} if isinstance(arrays, Mapping) else arrays[:limit]
+        arrays = take(arrays, slice(0, limit))
         labels = labels[:limit]
     return RawData(arrays, labels, preprocess=preprocess)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
-from arachne.data.run import Causes, never_break_part, run_part, whole_part, with_model_names
+from arachne.data.run import Causes, RunModel, never_break_part, run_part, whole_part, with_model_names
 from arachne.data.split import Split
 from arachne.errors import DataError
 from arachne.model.values import Array
@@ -28,6 +28,7 @@ def split_by_rows(
     never_break: LabelledData | None = None,
     task: Task | None = None,
     causes: Causes | None = None,
+    run: RunModel | None = None,
 ) -> Split:
     """Divide the data as an earlier repair did.
 
@@ -40,22 +41,23 @@ def split_by_rows(
         never_break: The never-break inputs of that repair.
         task: Reads the model's outputs; None finds out which one does.
         causes: Turns targets such as `cause:1` into targets with rows.
+        run: Runs the original model; a plain pass when None.
 
     Raises:
         DataError: The data does not have these rows.
     """
-    whole = whole_part(backend, data, list(targets), causes=causes, task=task)
+    whole = whole_part(backend, data, list(targets), causes=causes, run=run, task=task)
     judged = whole
     if holdout is not None:
         other = with_model_names(backend, holdout)
         elsewhere = tuple(target.for_other_data(other) for target in whole.targets)
-        judged = replace(run_part(backend, other, task=whole.task), targets=elsewhere)
+        judged = replace(run_part(backend, other, run, whole.task), targets=elsewhere)
     return Split(
         seen=_rows_of(whole, rows["seen"]),
         choose=_rows_of(whole, rows["choose"]),
         held_out=_rows_of(judged, rows["held_out"]),
         targets=whole.targets,
-        never_break=None if never_break is None else never_break_part(backend, never_break, task=whole.task),
+        never_break=None if never_break is None else never_break_part(backend, never_break, run=run, task=whole.task),
     )
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from arachne.data.health import Health
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.run import Causes, RunModel, run_part, whole_part, with_model_names
@@ -37,6 +38,9 @@ class Split:
         targets: The faults to repair.
         never_break: Inputs of the user's choice; those the original model gets right must stay right.
         objective: The fairness objective, with its column.
+        health: Signs of a sick model on the seen inputs; None where nobody has looked.
+        copies: Copies of seen right inputs with a target's cause planted that fail, by the target's text. Their `rows`
+            are those of the inputs they were made of. A search repairs them too; nothing is judged by them.
     """
 
     seen: Part
@@ -45,6 +49,8 @@ class Split:
     targets: tuple[Target, ...]
     never_break: Part | None = None
     objective: Objective | None = None
+    health: Health | None = None
+    copies: Mapping[str, Part] = field(default_factory=dict)
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -16,6 +16,7 @@ meanings is refused.
 
 from __future__ import annotations
 
+import difflib
 import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,8 +33,11 @@ from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_
 from arachne.model.values import Array
 from arachne.tasks import SINGLE_LABEL, Task
 from arachne.tasks.base import FALSE, MISSED
+from arachne.text import is_whole_number
 
 FORMS = "class:class, class:*, *:class, false:class, missed:class, top:k, rows:FILE, group:VALUE, cause:N"
+KEYWORDS = (FALSE, MISSED, "top", "rows", "group", "cause")
+"""The words before a colon that are no classes."""
 
 
 class Membership(Protocol):
@@ -206,7 +210,7 @@ class _Parser:
             if found is not None:
                 yield (Target(body, weight, label=found[0], prediction=found[1]),)
             keyword, _, rest = body.partition(":")
-            if keyword == "top" and rest.isdecimal() and int(rest) > 0:
+            if keyword == "top" and is_whole_number(rest) and int(rest) > 0:
                 yield self._top(int(rest), weight)
             if keyword == "rows" and os.path.isfile(rest):
                 yield (Target(body, weight, rows=read_rows(Path(rest), len(self._data))),)
@@ -228,7 +232,7 @@ class _Parser:
         """Find a class by its name, or else by its number."""
         if name in self._class_names:
             return self._class_names.index(name)
-        if name.isdecimal() and int(name) < self._n_classes:
+        if is_whole_number(name) and int(name) < self._n_classes:
             return int(name)
         return None
 
@@ -286,6 +290,9 @@ class _Parser:
         _, equals, weight = text.rpartition("=")
         if equals and body == text and self._is_known_pair(text.rpartition("=")[0]):
             return UsageError(f"target '{text}' has the weight '{weight}', expected a number above 0")
+        close = difflib.get_close_matches(keyword, KEYWORDS, n=1, cutoff=0.7)
+        if close and keyword != "*" and self._class(keyword.strip()) is None:
+            return UsageError(f"target '{text}' is not of a known form; did you mean '{close[0]}:{rest}'?")
         for side in (keyword.strip(), rest.strip()):
             if side != "*" and self._class(side) is None:
                 if side.lstrip("-").isdecimal() and all(name.isdecimal() for name in self._class_names):

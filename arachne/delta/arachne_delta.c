@@ -279,8 +279,9 @@ static int change(const char *delta, const char *model, const char *out, const c
     struct stat there;
     uint8_t found[DIGEST], reached[DIGEST];
     uint64_t size;
-    int interrupted, code = recover(model, journal, &interrupted);
-    if (code || (code = open_delta(&d, delta, reversed))) return code;
+    if (lstat(journal, &there) == 0) return complain(MISFIT, "says that a change was interrupted; finish it with --recover first", journal);
+    int code = open_delta(&d, delta, reversed);
+    if (code) return code;
     int fd = open_plain(model, O_RDONLY, &size);
     if (fd < 0 || !pass_model(&d, fd, size, AS_IT_IS, -1, found)) return complain(DISK, "", model);
     if (!out && !memcmp(found, d.new, DIGEST)) return printf("'%s' is the wanted file already\n", model), DONE;
@@ -322,7 +323,7 @@ int main(int n, char **words) {
     if (!strcmp(mode, "--verify")) return verify(paths[0], paths[1]);
     const char *model = paths[changes], *out = count == 3 ? paths[2] : NULL;
     if (snprintf(journal, sizeof journal, "%s.journal", model) >= (int)sizeof journal ||
-        snprintf(draft, sizeof draft, "%s.draft", out ? out : journal) >= (int)sizeof draft)
+        snprintf(draft, sizeof draft, "%s.arachne-draft", out ? out : journal) >= (int)sizeof draft)
         return complain(MISFIT, "is too long a name", model);
     if (changes) return change(paths[0], model, out, journal, draft, reversed);
     code = recover(model, journal, &interrupted);

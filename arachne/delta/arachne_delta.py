@@ -37,7 +37,7 @@ MAX_DELTA = 1 << 28
 """Bytes of a delta, at most: two copies of the changed bytes and a few more."""
 
 CHUNK = 1 << 20
-JOURNAL, DRAFT = ".journal", ".draft"
+JOURNAL, DRAFT = ".journal", ".arachne-draft"
 """Endings: of the delta that is being put into the file beside it, and of files that are not whole yet."""
 
 
@@ -121,9 +121,10 @@ def apply(delta: Delta, model: str, out: str | None = None) -> str:
     """Turn the old file into the new one, in place or as a copy; return a sentence about it.
 
     Raises:
-        DeltaError: The file is neither the old nor the new one; nothing was written.
+        DeltaError: The file is neither the old nor the new one, or a journal lies beside it; nothing was written.
     """
-    recover(model)
+    if os.path.lexists(model + JOURNAL):  # whoever put it there: only `recover` follows one
+        raise DeltaError(f"'{model + JOURNAL}' says that a change was interrupted; finish it with --recover first")
     with _open(model) as stream:
         found = _hash(stream)
         if found == delta.new_sha256 and out is None:

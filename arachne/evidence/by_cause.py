@@ -54,8 +54,9 @@ class CauseOutcome:
     def sentence(self, target: str) -> str:
         """Describe the counts."""
         became = "none became wrong" if not self.broken else f"{self.broken} became wrong"
+        right = f"; of {self.right:,} that were right {became}" if self.right else ""
         return (
-            f"Inputs with {target}, held out: {self.gone} of {pluralise(self.errors, 'error')} gone; of "
-            f"{self.right:,} that were right {became}. Of {pluralise(self.others, 'input')} without it "
-            f"{self.others_fixed} became right and {self.others_broken} wrong."
+            f"Inputs with {target}, held out: {self.gone} of {pluralise(self.errors, 'error')} gone{right}. Of "
+            f"{pluralise(self.others, 'input')} without it {self.others_fixed} became right and {self.others_broken} "
+            "wrong."
         )

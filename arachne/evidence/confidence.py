@@ -15,6 +15,8 @@ from arachne.scoring.statistics import Rate
 
 BINS = 10
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
+BLOCK_SCORES = 1 << 20
+"""Scores whose probabilities are computed at once: all of many thousand classes would take several times their room."""
 
 
 @dataclass(frozen=True)
@@ -77,12 +79,14 @@ class Confidence:
 
 def confidences_of(scores: Array, classes: Array) -> Array:
     """Return the probability `(n,)` of one class per input, from logits or log-probabilities `(n, classes)`."""
-    scores = np.asarray(scores, dtype=np.float64)
-    if not len(scores):
-        return np.zeros(0)
-    shifted = scores - scores.max(axis=1, keepdims=True)
-    chosen = np.take_along_axis(shifted, np.asarray(classes)[:, None], axis=1)[:, 0]
-    return np.asarray(np.exp(chosen) / np.exp(shifted).sum(axis=1))
+    scores, classes = np.asarray(scores), np.asarray(classes)
+    found, rows = np.zeros(len(scores)), max(1, BLOCK_SCORES // max(1, scores.shape[-1]))
+    for start in range(0, len(scores), rows):
+        block = scores[start : start + rows].astype(np.float64)
+        block -= block.max(axis=1, keepdims=True)
+        chosen = np.take_along_axis(block, classes[start : start + rows, None], axis=1)[:, 0]
+        found[start : start + rows] = np.exp(chosen) / np.exp(block, out=block).sum(axis=1)
+    return found
 
 
 def _threshold(threshold: float, confidences: Array, right: Array) -> Threshold:

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 
 from arachne.causes.wording import describe_position, describe_token
 from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Address, Array, LayerInfo, read, take
+from arachne.model.values import Address, Array, LayerInfo, by_name, read, take
 from arachne.patch import Patch
 
 MAX_NAMED = 4
@@ -76,10 +74,21 @@ def _array_read(backend: ModelBackend, info: LayerInfo, data: LabelledData) -> s
     inputs = read(take(data.inputs, np.arange(min(MAX_COMPARED, len(data)))))
     uses = backend.activations(inputs, info.name)
     entering = np.asarray(uses[0].entering["weight"])
-    arrays: Mapping[str, Array] = inputs if isinstance(inputs, Mapping) else {"": inputs}
-    for name, array in arrays.items():
+    for name, array in by_name(inputs).items():
         flat = np.asarray(array).reshape(len(array), -1)
         same = entering.reshape(len(entering), -1)
-        if len(uses) == 1 and flat.shape == same.shape and np.allclose(flat, same, equal_nan=True):
+        if len(uses) == 1 and flat.shape == same.shape and _is_scaled(flat, same):
             return name
     return None
+
+
+def _is_scaled(flat: Array, entering: Array) -> bool:
+    """Whether every column `(n, values)` enters as it is, or shifted and scaled on its own, as scalers do it."""
+    if np.allclose(flat, entering, equal_nan=True):
+        return True
+    if len(flat) < MAX_COMPARED or not (np.isfinite(flat).all() and np.isfinite(entering).all()):
+        return False
+    given, found = (part.astype(np.float64) - part.mean(axis=0, dtype=np.float64) for part in (flat, entering))
+    spread = (given**2).sum(axis=0)
+    slope = np.divide((given * found).sum(axis=0), spread, out=np.zeros_like(spread), where=spread > 0)
+    return bool(np.allclose(slope * given, found, rtol=1e-4, atol=1e-4 * float(np.abs(found).max())))

@@ -42,7 +42,7 @@ def _empty_classes(held_out: PartEvidence, seen: PartEvidence | None, kind: str)
     empty = [name for name in empty if not name.endswith(held_out.words.never_true)]
     if not empty or not held_out.inputs:
         return
-    where = "the data" if seen is not None else f"these {kind}inputs"
+    where = "the data" if seen is not None else f"this {kind}data"
     guarded = "guarded" if seen is not None else "measured"
     have = "has" if len(empty) == 1 else "have"
     yield (

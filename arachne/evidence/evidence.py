@@ -22,12 +22,17 @@ from arachne.fairness import Objective
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.plugins.drawing import Drawable
+from arachne.scoring.predicted import predict_changed, verify_scores
 from arachne.scoring.statistics import LEVEL, holm
 from arachne.tasks import Figures
 from arachne.text import p_value
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
+
+
+MIN_KEPT = 0.9
+"""A patch that repairs less than this share of what it was chosen for is said to have lost it in the last fit."""
 
 
 @dataclass(frozen=True)
@@ -40,6 +45,8 @@ class Evidence(Drawable):
         choose: The inputs on which candidate patches were compared; None when there were none.
         budget: The largest break rate allowed; `NO_BREAK_LIMIT` if there is none.
         patches_compared: How many finished patches were compared before this one was taken.
+        repaired_in_trials: How many seen negatives the fits repaired that this patch was chosen by, each of them on
+            inputs it had not been given; None where it was chosen by its own numbers.
         never_break: The inputs that had to stay right; None when there were none.
         never_break_overlap: How many held-out inputs are also never-break inputs, which the repair could see.
         nothing_within: Why no patch was taken, if none was within the budget.
@@ -66,6 +73,7 @@ class Evidence(Drawable):
     group_limits: Mapping[tuple[str, str], float] = field(default_factory=dict)
     figures: Figures | None = None
     max_drop: float | None = None
+    repaired_in_trials: int | None = None
 
     def __str__(self) -> str:
         """The verdict and the notes."""
@@ -178,12 +186,21 @@ def measure(
         split: The parts, with the original model's scores.
         budget: The largest break rate allowed.
         patches_compared: How many finished patches were compared before this one was taken.
-        run: Returns the patched model's scores of a part, called while the patch is applied; one pass when None.
+        run: Returns the patched model's scores of a part, called while the patch is applied; when None, they are
+            predicted from the activations that the part holds and verified, or come from a pass.
     """
     if not len(patch):  # nothing is changed, so the scores before are the scores after
         return compare(split, original_scores(split), budget=budget, patches_compared=patches_compared)
+    predicted = {part: predict_patched(backend, part, patch) for part in split.parts} if run is None else {}
+    run = run or (lambda part: verify_scores(backend, part, predicted[part]))
     with patch.apply_temporarily(backend):
         return compare(split, score(backend, split, run), budget=budget, patches_compared=patches_compared)
+
+
+def predict_patched(backend: ModelBackend, part: Part, patch: Patch) -> Array | None:
+    """Predict the scores `(n, classes)` of a part with a patch, from activations it holds; None if a pass is needed."""
+    keys = [change.key for change in patch.changes]
+    return predict_changed(backend, part, keys, patch.apply_temporarily(backend))
 
 
 def _unless_empty(part: Part, after: Array, objective: Objective | None) -> PartEvidence | None:
@@ -227,6 +244,13 @@ def _targets_note(held_out: PartEvidence) -> tuple[str, ...]:
 def _patches_note(evidence: Evidence) -> tuple[str, ...]:
     if evidence.patches_compared < 2:
         return ()
+    seen, promised = evidence.seen, evidence.repaired_in_trials or 0
+    if seen is not None and seen.repaired < MIN_KEPT * promised:
+        return (
+            f"It is the best of {evidence.patches_compared} patches by trial fits, which repaired {promised:,} of the "
+            f"{seen.negatives:,} seen negatives; the fit to all of them repairs {seen.repaired:,}. Another seed, or "
+            "another patch of the front, may do better.",
+        )
     return (
         f"It is the best of {evidence.patches_compared} patches on seen inputs, so its numbers there flatter it; the "
         "held-out numbers played no part in the choice.",
@@ -237,7 +261,8 @@ def _overlap_note(evidence: Evidence) -> tuple[str, ...]:
     if not evidence.never_break_overlap:
         return ()
     shared, total = evidence.never_break_overlap, evidence.held_out.inputs
+    worth = "says nothing about new inputs" if 2 * shared > total else "is a little too good"
     return (
-        f"{shared} of the {total} held-out inputs are also never-break inputs, which"
-        " the repair could see: the held-out break rate is a little too good.",
+        f"{shared} of the {total} held-out inputs are also never-break inputs, which the repair was made to keep: the "
+        f"held-out break rate {worth}.",
     )

@@ -155,6 +155,15 @@ class Gate:
         value = round(self._value(part), 12)  # a difference of shares must not miss its limit by a last bit
         return GateResult(self, value, math.isnan(value) or COMPARISONS[self.comparison](value, self.limit))
 
+    def check_class(self, names: Sequence[str]) -> None:
+        """Refuse a class that is none of these, before anything is spent on a repair.
+
+        Raises:
+            UsageError: It is none.
+        """
+        if self.name.startswith("class_") and self.of is not None and self.of not in names:
+            raise self._unknown(names)
+
     def _value(self, part: PartEvidence) -> float:
         if self.name in SHARES:
             return SHARES[self.name](part)
@@ -167,9 +176,7 @@ class Gate:
         if self.of is not None:
             rows = [row for row in rows if row.name == self.of]
             if not rows:
-                raise UsageError(
-                    f"the gate '{self.text}' names a class or group that does not exist" + self._hint(part)
-                )
+                raise self._unknown(self._names(part))
         if self.name.endswith("drop"):
             return max((-row.change for row in rows), default=math.nan)
         return min((row.after.value for row in rows), default=math.nan)
@@ -180,9 +187,14 @@ class Gate:
         columns = [part.groups[self.of]] if self.of is not None else list(part.groups.values())
         return max((_spread(groups) for groups in columns), default=math.nan)
 
-    def _hint(self, part: PartEvidence) -> str:
+    def _names(self, part: PartEvidence) -> list[str]:
         rows = part.classes if self.name.startswith("class") else [g for groups in part.groups.values() for g in groups]
-        return did_you_mean(self.of or "", [row.name for row in rows])
+        return [row.name for row in rows]
+
+    def _unknown(self, names: Sequence[str]) -> UsageError:
+        return UsageError(
+            f"the gate '{self.text}' names a class or group that does not exist" + did_you_mean(self.of or "", names)
+        )
 
 
 @dataclass(frozen=True)

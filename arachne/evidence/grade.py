@@ -128,8 +128,7 @@ def break_state(broken: Rate, budget: float) -> str:
     return limit_state(broken.value, broken.interval[0], budget) if broken.total else KEPT
 
 
-def describe_share(share: float) -> str:
-    """Name a share in words: `a third` for 0.34, `almost all of it` from 0.95 on."""
-    return next(
-        (words for bound, words in SHARE_WORDS if share < bound), "almost all of it" if share < 1 else "all of it"
-    )
+def describe_reduction(share: float) -> str:
+    """Name the share that is gone in words: `by a third` for 0.34, `to almost none` from 0.95 on."""
+    left = "to almost none" if share < 1 else "to none"
+    return next((f"by {words}" for bound, words in SHARE_WORDS if share < bound), left)

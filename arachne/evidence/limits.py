@@ -14,7 +14,7 @@ from arachne.scoring.statistics import Z_95, Rate
 from arachne.text import percent
 
 BREAKS, DROP, GROUP_DROP = "breaks", "drop", "group drop"
-KINDS = (BREAKS, DROP, GROUP_DROP)
+LIMIT_KINDS = (BREAKS, DROP, GROUP_DROP)
 """Kinds of limits: on broken inputs, the accuracy on all inputs but the negatives, or that of a class or group."""
 
 
@@ -30,7 +30,7 @@ class LimitOutcome:
         held_out: The share on the inputs of the verdict.
         low: Its lower 95 % bound.
         state: One of `LIMIT_STATES`.
-        kind: One of `KINDS`.
+        kind: One of `LIMIT_KINDS`.
     """
 
     name: str | None

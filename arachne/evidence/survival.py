@@ -23,7 +23,6 @@ from arachne.patch.transfer import WeightsInMemory
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.plain import forward_with
 from arachne.scoring.statistics import Rate
-from arachne.text import percent
 
 SURVIVING_SHARE = 0.9
 """A repair survives with a lower verdict too, if at least this share of what it repaired here is right there."""
@@ -64,14 +63,14 @@ class Survival(Drawable):
 
     @property
     def sentence(self) -> str:
-        """Whether the repair survived, with the counts."""
-        here, there = self.here.held_out, self.there.held_out
-        repaired = self.still_repaired
+        """Whether the repair survived, with the count, and the verdict there in the words of a repair."""
+        repaired, there = self.still_repaired, self.there.verdict
         counts = (
             f"{repaired.count} of {repaired.total} inputs repaired here are right in {self.where}; "
-            f"repair rate {percent(here.repair_rate)} here, {percent(there.repair_rate)} there, break rate "
-            f"{percent(here.break_rate)} here, {percent(there.break_rate)} there"
+            f"there it is {there.heading.upper()}: {there.sentence}"
         )
+        if there.balance:
+            counts += f"; {there.balance}"
         if VERDICTS.index(self.here.verdict.word) < VERDICTS.index(REDUCED):
             return f"there is no repair that could survive ({self.here.verdict.word} here): {counts}"
         return f"the repair {'survived' if self.survives else 'did not survive'}: {counts}"

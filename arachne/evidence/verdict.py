@@ -17,7 +17,7 @@ from arachne.evidence.grade import (
     TOO_FEW,
     WORSE,
     Counts,
-    describe_share,
+    describe_reduction,
     grade,
 )
 from arachne.evidence.group_summary import headline
@@ -135,7 +135,7 @@ def _heading(word: str, held_out: PartEvidence, counts: Counts, limits: Sequence
         fairness = held_out.fairness
         before = 1 - fairness.before.value if fairness.objective.RISES else fairness.before.value
         share = fairness.gain / before if before > 0 else 0.0
-    by = f" by {describe_share(share)} ({percent(share)})" if word == REDUCED else f" ({percent(share)})"
+    by = f" {describe_reduction(share)} ({percent(share)})" if word == REDUCED else f" ({percent(share)})"
     return f"{word}{by}{price}"
 
 

@@ -26,7 +26,7 @@ from arachne.io.reading import error_text, parse_json
 from arachne.text import size_text
 
 ABOUT, MARK = "about", "mark"
-KINDS = "biuf"
+STORED_DTYPES = "biuf"
 """Truth values and numbers: what an array in such a file holds."""
 
 MAX_ABOUT_BYTES = 32 << 20
@@ -132,7 +132,7 @@ def _about(text: bytes, members: Mapping[str, zipfile.ZipInfo], schema: str) -> 
 
 def _array(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Array:
     array = read_member(archive, info)
-    if array.dtype.kind not in KINDS:
+    if array.dtype.kind not in STORED_DTYPES:
         raise ValueError("an array in it is not what it says")
     return array
 

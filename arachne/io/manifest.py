@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from arachne.errors import EnvironmentFaultError, InputError, UsageError
-from arachne.io.atomic import atomic_write
+from arachne.io.files import atomic_write
 from arachne.io.folder import Folder
 from arachne.io.readers import Found, hash_file, list_files, read_object
 

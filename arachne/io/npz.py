@@ -26,7 +26,7 @@ Array = npt.NDArray[Any]
 MAX_EMPTY_BYTES = 1 << 40
 """An array without values may have sides of which these would be many; beyond that it is no array."""
 
-KINDS = "biufUS"
+READABLE_DTYPES = "biufUS"
 """Truth values, numbers and text; everything else is no data of a network, and objects would run code."""
 
 ALWAYS_ALLOWED_BYTES = 128 << 20
@@ -95,6 +95,8 @@ def open_zip(
     """
     ordinary_file(path, what, fault, links=links)
     with path.open("rb") as stream:
+        if not os.fstat(stream.fileno()).st_size:
+            raise fault(f"'{path}' is empty: it has no bytes")
         if directory_size(stream) > MAX_DIRECTORY_BYTES:
             raise fault(f"'{path}' lists more arrays than a {what} has")
         stream.seek(0)
@@ -201,7 +203,7 @@ def _header(stream: IO[bytes], name: str, size: int) -> tuple[tuple[int, ...], b
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
         raise ValueError(f"'{name}' holds Python objects, not arrays of numbers")
-    if dtype.kind not in KINDS or (dtype.itemsize == 0 and all(shape)):
+    if dtype.kind not in READABLE_DTYPES or (dtype.itemsize == 0 and all(shape)):
         raise ValueError(f"'{name}' holds values of the kind '{dtype}', expected numbers or text")
     if not all(isinstance(side, int) and 0 <= side < 1 << 48 for side in shape):
         raise ValueError(f"'{name}' claims the shape {shape}")

@@ -1,7 +1,8 @@
 """The key of this user: a file that nobody else can read, with which checkpoints are marked.
 
-A folder's owner and permissions do not tell whether its files came out of an archive that was unpacked there. A mark
-made with a key that never left the user's state folder does.
+A folder that others can write to may be filled by them (`check_ours_alone`). Its owner and permissions do not tell
+whether its files came out of an archive that was unpacked there; a mark made with a key that never left the user's
+state folder does.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import secrets
 import stat
 from pathlib import Path
 
-from arachne.errors import EnvironmentFaultError
+from arachne.errors import CheckpointError, EnvironmentFaultError
 from arachne.io.folder import Folder
 from arachne.io.moving import put_new
 
 STATE, NAME = "XDG_STATE_HOME", "checkpoint-key"
 KEY_BYTES = 32
+
+WRITABLE, OPEN = 0o022, 0o077
+"""The permissions by which others can write to a folder, and by which they have any access."""
 
 
 def key_path() -> Path:
@@ -91,3 +95,26 @@ def _read(folder: Folder, path: Path) -> bytes:
             f"'{path}' is no key that is yours alone to read and write; remove it, and runs make a new one"
         )
     return content
+
+
+def check_ours_alone(folder: Folder, *, forbidden: int = WRITABLE) -> None:
+    """Refuse to go on from a folder that another user, or an archive that was unpacked, may have filled.
+
+    Args:
+        folder: Where checkpoints are, or what holds that folder.
+        forbidden: The permissions that nobody else may have; `OPEN` for a folder that a run has made for itself.
+
+    Raises:
+        CheckpointError: It belongs to another user, or is open to others.
+    """
+    found = os.fstat(folder.handle)
+    if found.st_uid != os.geteuid():
+        how = "belongs to another user"
+    elif found.st_mode & forbidden:
+        how = "is open to other users"
+    else:
+        return
+    raise CheckpointError(
+        f"'{folder.named}' {how}, so its checkpoints may be a stranger's and are not gone on from; start over",
+        argument="replace",
+    )

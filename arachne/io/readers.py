@@ -12,7 +12,7 @@ from typing import Any
 
 from arachne.errors import InputError
 from arachne.io.folder import Folder
-from arachne.io.reading import error_text, parse_errors_as, parse_json
+from arachne.io.reading import error_text, parse_errors_as, parse_json, suggest_path
 
 MAX_OBJECT_BYTES = 32 << 20
 """A longer JSON file is none that a repair has written, and is not read."""
@@ -85,6 +85,8 @@ def read_own(path: Path, what: str, most: int = MAX_OBJECT_BYTES) -> bytes:
         InputError: There is none, it is a link or no ordinary file, or too large.
     """
     check_no_link(path, what)
+    if not os.path.lexists(path.parent):
+        raise InputError(f"folder '{path.parent}' does not exist{suggest_path(path.parent)}")
     if not os.path.lexists(path):
         raise InputError(f"'{path.parent}' has no {path.name}; expected a folder that a repair was saved to")
     with (

@@ -12,6 +12,7 @@ import math
 import os
 import re
 import stat
+import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,9 +81,7 @@ def suggest_path(path: Path) -> str:
     return f"; did you mean '{path.with_name(close[0])}'?" if close else ""
 
 
-def read_bytes(
-    path: str | Path, what: str, most: int, fault: type[InputError] = InputError, *, links: bool = True
-) -> bytes:
+def read_bytes(path: str | Path, what: str, most: int, fault: type[InputError] = InputError) -> bytes:
     """All bytes of an ordinary file.
 
     Args:
@@ -90,25 +89,18 @@ def read_bytes(
         what: What it should be, as the message calls it.
         most: More bytes than this are not read.
         fault: What to raise.
-        links: Whether a link to a file is followed.
     """
-    path = ordinary_file(path, what, fault, links=links)
-    flags = 0 if links else getattr(os, "O_NOFOLLOW", 0)
-    with (
-        parse_errors_as(f"{what} '{path}'", fault),
-        open(path, "rb", opener=lambda name, mode: os.open(name, mode | flags)) as stream,
-    ):
+    path = ordinary_file(path, what, fault)
+    with parse_errors_as(f"{what} '{path}'", fault), path.open("rb") as stream:
         size = os.fstat(stream.fileno()).st_size
         if size > most:
             raise fault(f"'{path}' has {size:,} bytes, too many for a {what}")
         return stream.read(size)  # a larger number would be allocated in full, whatever the file holds
 
 
-def read_text(
-    path: str | Path, what: str, most: int, fault: type[InputError] = InputError, *, links: bool = True
-) -> str:
+def read_text(path: str | Path, what: str, most: int, fault: type[InputError] = InputError) -> str:
     """The text of an ordinary file in UTF-8, as `read_bytes` reads it."""
-    content = read_bytes(path, what, most, fault, links=links)
+    content = read_bytes(path, what, most, fault)
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -137,8 +129,10 @@ def error_text(error: BaseException) -> str:
         return "it is nested too deeply"
     if isinstance(error, KeyError):
         return f"it has no {error}"
+    if isinstance(error, zipfile.BadZipFile) and "not a zip file" in str(error):
+        return "it is no archive, or it was cut short"
     text = str(getattr(error, "strerror", None) or error).strip()
-    line = text.splitlines()[0].rstrip(".") if text else type(error).__name__
+    line = text.splitlines()[0].rstrip(" .:") if text else type(error).__name__
     return line if len(line) <= 200 else line[:199] + "…"
 
 

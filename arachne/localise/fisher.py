@@ -53,10 +53,13 @@ class Fisher(Ranked):
         squares = _mean_squares(backend, part, positives, parameters, rng=rng)
         for key in parameters:
             deviation = float(backend.get_weights(key[0])[key[1]].astype(np.float64).std())
-            steep[key] = np.abs(steep[key]) * deviation
-            squares[key] = squares[key] * deviation**2
+            np.abs(steep[key], out=steep[key])
+            steep[key] *= deviation
+            squares[key] *= deviation**2
         damped = self.damping * np.concatenate([values.ravel() for values in squares.values()]).mean()
-        return {key: _ratio(steep[key], np.sqrt(squares[key] + damped)) for key in parameters}
+        for values in squares.values():
+            np.sqrt(np.add(values, damped, out=values), out=values)
+        return {key: _ratio(steep[key], squares.pop(key)) for key in parameters}
 
 
 def _mean_squares(
@@ -74,15 +77,19 @@ def _mean_squares(
         loss_gradient = margin(part.labels[rows], signs)
         for key, values in weight_gradients_of(backend, part, rows, loss_gradient, parameters).items():
             found[key] += np.square(values, out=values if values.flags.writeable else None)
-    return {key: values / max(1, len(positives)) for key, values in found.items()}
+    for values in found.values():
+        values /= max(1, len(positives))
+    return found
 
 
 def _gradients(backend: ModelBackend, part: Part, parameters: list[tuple[str, str]]) -> dict[tuple[str, str], Array]:
     """Return the gradient of the negatives' mean margin, float64."""
     found = weight_gradients_of(backend, part, part.negatives, margin(part.labels[part.negatives]), parameters)
-    return {key: np.asarray(found[key], np.float64) for key in parameters}
+    return {key: np.array(found[key], np.float64) for key in parameters}
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    """Divide; 0 where `above` is 0, however small `below` is."""
-    return np.divide(above, below, out=np.where(above > 0, np.inf, 0.0), where=below > 0)
+    """Divide, in the memory of `above`; 0 where that is 0, however small `below` is."""
+    known = below > 0
+    above[~known & (above > 0)] = np.inf
+    return np.divide(above, below, out=above, where=known)

@@ -16,6 +16,9 @@ from arachne.model.backend import ActivationAccumulator, LossGradient, ModelBack
 from arachne.model.values import Array, take
 from arachne.tasks import OutputGradient
 
+MAX_TAIL_BYTES = 64 << 20
+"""The bytes that a trace of cached activations may hold; sums depend on it, so that it does not depend on memory."""
+
 
 def observe_part(
     backend: ModelBackend,
@@ -42,7 +45,8 @@ def observe_part(
     elif kept is None or kept.trace(rows[:1], layers) is None:
         backend.observe(take(part.data.inputs, rows), layers, observer, seeds)
     else:
-        observe_traces(lambda some: _trace(backend, part, rows[some], layers), len(rows), observer, seeds)
+        tail = partial(_trace_some, backend, part, rows, layers)
+        observe_traces(tail, len(rows), observer, seeds, most=MAX_TAIL_BYTES)
 
 
 def weight_gradients_of(
@@ -59,10 +63,10 @@ def weight_gradients_of(
     return found or backend.weight_gradients(take(part.data.inputs, rows), loss_gradient, parameters)
 
 
-def _trace(backend: ModelBackend, part: Part, rows: Array, layers: Sequence[str]) -> Trace:
+def _trace_some(backend: ModelBackend, part: Part, rows: Array, layers: Sequence[str], some: slice) -> Trace:
     cache = part.cached_activations
-    found = None if cache is None else cache.trace(rows, layers)
-    return found or backend.trace(take(part.data.inputs, rows), layers)
+    found = None if cache is None else cache.trace(rows[some], layers)
+    return found or backend.trace(take(part.data.inputs, rows[some]), layers)
 
 
 def _pull_back(part: Part, rows: Array, seeds: Seeds, batch: slice) -> Iterator[Array]:

@@ -67,22 +67,28 @@ def show(trace: Trace, observer: ActivationAccumulator, seeds: Iterable[Array] =
 
 
 def observe_traces(
-    trace: Callable[[slice], Trace], n: int, observer: ActivationAccumulator, seeds: Seeds | None = None
+    trace: Callable[[slice], Trace],
+    n: int,
+    observer: ActivationAccumulator,
+    seeds: Seeds | None = None,
+    *,
+    most: int | None = None,
 ) -> None:
-    """Show `n` inputs trace by trace. The first goes alone and shows how many others fit `MAX_TRACE_BYTES`.
+    """Show `n` inputs trace by trace. The first goes alone and shows how many others fit.
 
     Args:
         trace: Traces some rows of the inputs.
         n: How many inputs there are.
         observer: The accumulator they are shown to.
         seeds: Gives the seeds of a batch; no gradients when None.
+        most: The bytes that one trace may hold; `MAX_TRACE_BYTES` when None.
     """
-    done, size = 0, 1
+    done, size, most = 0, 1, MAX_TRACE_BYTES if most is None else most
     while done < n:
         rows = slice(done, min(n, done + size))
         traced = trace(rows)
         show(traced, observer, () if seeds is None else seeds(rows))
-        done, size = rows.stop, max(1, MAX_TRACE_BYTES // max(1, bytes_held(traced))) if size == 1 else size
+        done, size = rows.stop, max(1, most // max(1, bytes_held(traced))) if size == 1 else size
         del traced  # before the next one is made
 
 

@@ -28,20 +28,23 @@ from arachne.model.cut import (
     restoring_weights,
 )
 from arachne.model.fitting import OnStep, Plan
-from arachne.model.lazy import is_lazy
+from arachne.model.lazy import MEMORY, is_lazy, is_plain
 from arachne.model.passes import PassKeeper, PassState, state_of, weights_in
 from arachne.model.remote import RemoteExecutor
 from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, offset_rows, read_shards, shards
 from arachne.model.trace import PlainTrace, Trace
 from arachne.model.values import (
+    EVEN,
     Activation,
     Array,
     Inputs,
     Weights,
+    batches,
     check_inputs,
     check_real,
     check_rows,
     count,
+    count_bytes,
     read,
     take,
 )
@@ -63,6 +66,10 @@ __all__ = [
 ]
 
 
+PIECE_SHARE, MIN_PIECE_BYTES = 4, 16 << 20
+"""Where rows are computed, lazy inputs are read into one part of this many of `memory` at a time, or so many bytes."""
+
+
 class ModelBackend(ModelWeights):
     """A trained model, whatever framework it lives in.
 
@@ -79,9 +86,6 @@ class ModelBackend(ModelWeights):
     SUPPORTS_GRADIENTS: ClassVar[bool] = True
     """Whether the gradient operations work; without them only random localisation does."""
 
-    HANDLES_SHARDING: ClassVar[bool] = False
-    """Whether its implementations get all inputs at once, lazy ones too, and go over the shards themselves."""
-
     pass_keeper: PassKeeper | None = None
     """Keeps what the passes of a localisation have added up, while a repair runs; None keeps nothing."""
 
@@ -97,8 +101,14 @@ class ModelBackend(ModelWeights):
     only_scores: str | None = None
     """Why nothing of the model can be repaired: it has no layers, and gives scores alone. None where it has some."""
 
+    memory: int = MEMORY
+    """How many bytes of activations a cut or a tail may hold, as the repair says; beyond, shards are run again."""
+
     remote: RemoteExecutor | None = None
-    """Runs work on shards of inputs in other processes; None where this process computes."""
+    """Runs work on shards of inputs in other processes; None where this process computes.
+
+    With one, the implementations get all inputs at once, lazy ones too, and go over the shards themselves.
+    """
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a subclass that replaces a final method of this class, perhaps by a helper of the same name.
@@ -125,16 +135,29 @@ class ModelBackend(ModelWeights):
     def _check_arguments(self, inputs: Inputs, layers: Iterable[str] = ()) -> None:
         """Validate the arguments of an operation on inputs."""
         check_inputs(inputs)
-        self._look(inputs if self.HANDLES_SHARDING or not is_lazy(inputs) else read(inputs, shards(count(inputs))[0]))
+        self._look(inputs if is_plain(inputs) else read(inputs, self._pieces(inputs)[0]))
         for layer in layers:
             self.info(layer)
 
     @final
     def _iterate_shards(self, inputs: Inputs, done: int = 0) -> Iterator[tuple[slice, Inputs]]:
         """Yield `(rows, inputs)` for each call of an adapter's implementation, but for the first `done` ones."""
-        if self.HANDLES_SHARDING:
+        if self.remote is not None:
             return iter([(slice(0, count(inputs)), inputs)][done:])
         return read_shards(inputs, done)
+
+    @final
+    def _iterate_pieces(self, inputs: Inputs) -> Iterator[Inputs]:
+        """Yield the inputs of each call whose results are rows: shards, or less of lazy ones where that is much."""
+        if self.remote is not None or not is_lazy(inputs):
+            return (piece for _, piece in self._iterate_shards(inputs))
+        return (read(inputs, rows) for rows in self._pieces(inputs))
+
+    def _pieces(self, inputs: Inputs) -> list[slice]:
+        """Return the rows that are read at a time: at most a shard, and a share of memory or `MIN_PIECE_BYTES`."""
+        allowed = max(MIN_PIECE_BYTES, self.memory // PIECE_SHARE)
+        most = allowed * count(inputs) // max(1, count_bytes(inputs))
+        return list(batches(count(inputs), max(EVEN, most))) if most < SHARD else shards(count(inputs))
 
     def _begin_pass(self, kind: str, inputs: Inputs, names: Sequence[object]) -> tuple[int, PassState]:
         """Return how many shards of a pass an earlier run had done, and what it had added up."""
@@ -166,7 +189,7 @@ class ModelBackend(ModelWeights):
             DataError: Inputs of a shape or dtype the model does not take.
         """
         self._check_arguments(inputs)
-        return join_rows([self._forward(piece) for _, piece in self._iterate_shards(inputs)])
+        return join_rows([self._forward(piece) for piece in self._iterate_pieces(inputs)])
 
     @abstractmethod
     def _forward(self, inputs: Inputs) -> Array:
@@ -176,7 +199,7 @@ class ModelBackend(ModelWeights):
     def activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
         """Return the inputs of a layer and its outputs before the non-linearity, one `Activation` per use."""
         self._check_arguments(inputs, [layer])
-        return join_uses([self._activations(piece, layer) for _, piece in self._iterate_shards(inputs)])
+        return join_uses([self._activations(piece, layer) for piece in self._iterate_pieces(inputs)])
 
     @abstractmethod
     def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
@@ -186,7 +209,7 @@ class ModelBackend(ModelWeights):
     def forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
         """Return raw outputs `(n, ...)` and a layer's activations, from one pass where the backend can."""
         self._check_arguments(inputs, [layer])
-        found = [self._forward_through(piece, layer) for _, piece in self._iterate_shards(inputs)]
+        found = [self._forward_through(piece, layer) for piece in self._iterate_pieces(inputs)]
         return join_rows([scores for scores, _ in found]), join_uses([uses for _, uses in found])
 
     def _forward_through(self, inputs: Inputs, layer: str) -> tuple[Array, tuple[Activation, ...]]:
@@ -315,7 +338,7 @@ class ModelBackend(ModelWeights):
         Weights set on the model afterwards do not reach the trace. Lazy inputs are read into memory, all at once.
         """
         self._check_arguments(inputs, layers)
-        return self._trace(inputs if self.HANDLES_SHARDING else read(inputs), layers)
+        return self._trace(read(inputs) if self.remote is None else inputs, layers)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Implementation of `trace`; the layers exist. Optional, for speed."""
@@ -337,7 +360,7 @@ class ModelBackend(ModelWeights):
             seeds: From the rows of a batch to the seeds of its vector-Jacobian products; no gradients when None.
         """
         self._check_arguments(inputs, layers)
-        several = not self.HANDLES_SHARDING and len(shards(count(inputs))) > 1
+        several = self.remote is None and len(shards(count(inputs))) > 1
         done, state = self._begin_pass("observe", inputs, layers)
         done = done if observer.restore(state) else 0
         for number, (rows, piece) in enumerate(self._iterate_shards(inputs, done), done + 1):
@@ -357,17 +380,27 @@ class ModelBackend(ModelWeights):
     def cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """Hold the model open at the earliest use of these layers.
 
-        Called once per search; the inputs are kept. Lazy inputs of several shards are cut shard by shard, when needed.
-        Weights set on the model afterwards do not reach the cut.
+        Called once per search; the inputs are kept. Lazy inputs of several shards are cut shard by shard, when needed,
+        and so are those whose activations take more than `memory`. Weights set on the model afterwards do not reach the
+        cut.
         """
         self._check_arguments(inputs, layers)
         if not layers:
             raise UsageError("a model is cut at its layers, got none")
-        if is_lazy(inputs) and not self.HANDLES_SHARDING and count(inputs) > SHARD:
-            return LazyCut(self, inputs, layers)
-        found = self._cut(inputs if self.HANDLES_SHARDING else read(inputs), layers)
+        if self.remote is None and count(inputs) > SHARD:
+            open_shards = self._count_open_shards(inputs, layers)
+            if is_lazy(inputs) or open_shards * SHARD < count(inputs):
+                return LazyCut(self, inputs, layers, open_shards)
+        found = self._cut(read(inputs) if self.remote is None else inputs, layers)
         found.n = count(inputs)
         return found
+
+    def _count_open_shards(self, inputs: Inputs, layers: Sequence[str]) -> int:
+        """Return how many shards of what enters the earliest of some layers fit into `memory`, at least one."""
+        first = next(info.name for info in self.layers if info.name in layers)
+        uses = self.activations(read(take(inputs, np.arange(1))), first)
+        size = max((sum(array.nbytes for array in use.entering.values()) for use in uses), default=0)
+        return max(1, self.memory // max(1, SHARD * size))
 
     def _cut(self, inputs: Inputs, layers: Sequence[str]) -> Cut:
         """Implementation of `cut`; there is a layer, and all exist. Optional, for speed."""

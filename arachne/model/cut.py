@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, final
+from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
 
 MAX_OPEN_SHARDS = 8
-"""Number of shards of lazy inputs for which a cut is kept open at a time."""
+"""Largest number of shards for which a cut is kept open at a time, where not all inputs are cut at once."""
 
 Elements = Mapping[tuple[str, str], tuple[Array, ...]]
 """Selected elements of some parameters: one index array for each axis."""
@@ -71,9 +71,6 @@ class Cut(ABC):
             more slowly.
         n: How many inputs the cut was made with.
     """
-
-    IN_THREADS: ClassVar[bool] = False
-    """Whether several threads may ask for scores and gradients at a time."""
 
     n: int = 0
 
@@ -248,32 +245,30 @@ class PlainCut(Cut):
     def outputs(self, rows: Array | None = None) -> Array:
         """Run one pass and return the layer's outputs."""
         with temporary_weights(self._backend, self._weights):
-            return self._backend.activations(self._rows(rows), self.layer)[0].leaving
+            return self._backend.activations(take(self._inputs, rows), self.layer)[0].leaving
 
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         raise NotImplementedError
 
     def _scores_with(self, weights: Weights, rows: Array | None) -> Array:
         with temporary_weights(self._backend, {**self._weights, **weights}):
-            return self._backend.forward(self._rows(rows))
+            return self._backend.forward(take(self._inputs, rows))
 
     def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
         asked = [key for key in self._weights if key[0] in self.layers]
         with temporary_weights(self._backend, {**self._weights, **weights}):
-            return self._backend.weight_gradients(self._rows(rows), loss, asked)
-
-    def _rows(self, rows: Array | None) -> Inputs:
-        return self._inputs if rows is None else take(self._inputs, rows)
+            return self._backend.weight_gradients(take(self._inputs, rows), loss, asked)
 
 
 class LazyCut(Cut):
-    """A cut of lazy inputs: each shard is cut when it is needed, and the last few cuts stay open.
+    """A cut of inputs that are lazy or take much memory: each shard is cut when needed, and the last few stay open.
 
     All of them hold the weights that the model had when the first was made.
     """
 
-    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str]) -> None:
+    def __init__(self, backend: ModelBackend, inputs: Inputs, layers: Sequence[str], open_shards: int) -> None:
         self._backend, self._inputs, self._names = backend, inputs, list(layers)
+        self._most = min(MAX_OPEN_SHARDS, open_shards)
         self._weights = weights_of(backend)
         self._shards = shards(count(inputs))
         self._open: dict[int, Cut] = {}
@@ -309,7 +304,7 @@ class LazyCut(Cut):
 
     def _shard(self, number: int) -> Cut:
         if number not in self._open:
-            while len(self._open) >= MAX_OPEN_SHARDS:
+            while len(self._open) >= self._most:
                 del self._open[next(iter(self._open))]
             with temporary_weights(self._backend, self._weights):
                 self._open[number] = self._backend.cut(read(self._inputs, self._shards[number]), self._names)

@@ -5,12 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import TYPE_CHECKING, Any, ClassVar, Self, cast
 
 from arachne.errors import ModelError, UsageError
 from arachne.io.identity import FileIdentity
+from arachne.model.loaded_weights import LoadedWeights
 from arachne.model.values import Array, Description, Inputs
 from arachne.model.weight_file import WeightFile
+
+if TYPE_CHECKING:
+    from arachne.model.backend import ModelBackend
 
 
 class ModelFiles(ABC):
@@ -69,12 +73,14 @@ class ModelFiles(ABC):
 
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:
-        """Open a file's weights for patching, without a model.
+        """Open a file's weights for patching; unless a backend overrides this, by loading and saving the model.
 
         Raises:
-            ModelError: This backend patches no files, or not this one.
+            ModelError: This backend loads no files, or not this one.
         """
-        raise ModelError(f"backend '{cls.NAME}' cannot patch '{path.name}' as a file")
+        if path.suffix.lower() not in cls.SUFFIXES:
+            raise ModelError(f"backend '{cls.NAME}' cannot patch '{path.name}' as a file")
+        return LoadedWeights(path, cast("Callable[[Path], ModelBackend]", cls.load))
 
     @classmethod
     def quantise(cls, path: Path, kind: str) -> Callable[[Inputs], Array]:
@@ -122,7 +128,9 @@ class ModelFiles(ABC):
         Raises:
             ModelError: The model does not tell what it takes.
         """
-        raise ModelError(f"backend '{self.NAME}' does not tell what inputs a model takes; give some data instead")
+        raise ModelError(
+            f"backend '{self.NAME}' does not tell what inputs a model takes; give some data instead", argument="data"
+        )
 
     def export_onnx(self, path: Path, *, inputs: Inputs | None = None, opset: int = 18) -> None:
         """Write the model with its current weights as ONNX; the file appears whole or not at all.

@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Any, cast
+from weakref import ref
 
 import numpy as np
 import numpy.typing as npt
@@ -29,8 +30,10 @@ class Source(ABC):
     Attributes:
         n: How many rows there are.
         kinds: Shape of a row and dtype, for each of its arrays by name; the name of a single one is ''.
+        in_memory: Whether rows lie in memory as they are, so that reading some takes no longer than copying them.
     """
 
+    in_memory = False
     n: int
     kinds: Mapping[str, tuple[tuple[int, ...], np.dtype[Any]]]
 
@@ -66,6 +69,7 @@ class LazyArray:
         self.source, self.name, self.rows = source, name, rows
         shape, self.dtype = source.kinds[name]
         self.shape = (source.n if rows is None else len(rows), *shape)
+        self._copied: ref[Array] | None = None
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -100,8 +104,19 @@ class LazyArray:
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         """All rows, read into memory."""
-        found = self[:]
+        found = self.read()
         return found if dtype is None else found.astype(dtype)
+
+    def read(self) -> Array:
+        """Read all rows. Those that were copied from memory are handed out again while somebody has them."""
+        found = None if self._copied is None else self._copied()
+        if found is None:
+            found = self[:]
+            self._copied = ref(found) if self.source.in_memory else None
+        return found
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_copied": None}
 
     def describe(self) -> dict[str, Any]:
         """Plain values, enough to read the same rows elsewhere: `arachne.data.lazy.source_spec` opens them."""
@@ -126,6 +141,26 @@ class LazyArray:
         return chosen if self.rows is None else self.rows[chosen]
 
 
+class HeldRows(Source):
+    """The rows of an array that is in memory anyway: some of them are chosen and not copied.
+
+    Args:
+        array: The array.
+    """
+
+    in_memory = True
+
+    def __init__(self, array: Array) -> None:
+        self._array = array
+        self.n, self.kinds = len(array), {"": (array.shape[1:], array.dtype)}
+
+    def read(self, name: str, rows: Array) -> Array:
+        return np.asarray(self._array[rows])
+
+    def describe(self, rows: Array) -> dict[str, Any]:
+        raise DataError("inputs in memory cannot be opened elsewhere; give data that is read from files")
+
+
 class Chained(Source):
     """Several arrays one after the other, of which some may be lazy.
 
@@ -138,6 +173,7 @@ class Chained(Source):
         self.kinds = {"": (tuple(parts[0].shape[1:]), np.dtype(parts[0].dtype))}
         self._starts = np.cumsum([0, *map(len, parts)])
         self.n = int(self._starts[-1])
+        self.in_memory = not any(map(is_lazy, parts))
 
     def read(self, name: str, rows: Array) -> Array:
         shape, dtype = self.kinds[""]
@@ -161,15 +197,20 @@ class Chained(Source):
 
 
 def is_lazy(inputs: Any) -> bool:
-    """Whether inputs, an array or a mapping of arrays, are read when they are needed."""
-    if isinstance(inputs, Mapping):
-        return any(isinstance(array, LazyArray) for array in inputs.values())
-    return isinstance(inputs, LazyArray)
+    """Whether inputs, an array or a mapping of arrays, are read when they are needed, and not from memory."""
+    arrays = inputs.values() if isinstance(inputs, Mapping) else (inputs,)
+    return any(isinstance(array, LazyArray) and not array.source.in_memory for array in arrays)
+
+
+def is_plain(inputs: Any) -> bool:
+    """Whether inputs are ordinary arrays, and not rows of something else."""
+    arrays = inputs.values() if isinstance(inputs, Mapping) else (inputs,)
+    return not any(isinstance(array, LazyArray) for array in arrays)
 
 
 def concatenate(first: Array, second: Array) -> Array:
     """Concatenate the rows of both, in the dtype of the first; lazy where one of them is."""
-    if is_lazy(first) or is_lazy(second):
+    if not (is_plain(first) and is_plain(second)):
         return as_array(LazyArray(Chained([first, second])))
     return np.concatenate([first, second.astype(first.dtype)])
 

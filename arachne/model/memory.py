@@ -19,9 +19,9 @@ from arachne.text import pluralise
 T = TypeVar("T")
 
 OUT_OF_MEMORY_WORDS = re.compile(
-    r"allocat\w* memory|out of memory|bad[_ ]alloc|resource_?exhausted|unable to allocate", re.I
+    r"allocat\w* memory|out of memory|bad[_ ]alloc|resource_?exhausted|unable to allocate|can't start new thread", re.I
 )
-"""Words by which NumPy, PyTorch, TensorFlow, JAX and onnxruntime report it; they share no exception class."""
+"""Words by which NumPy, PyTorch, TensorFlow, JAX, onnxruntime and Python's threads report it, in no common class."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -94,6 +94,21 @@ def peak_memory() -> int | None:
 
     most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return most if sys.platform == "darwin" else most << 10
+
+
+MAPPED_ABOVE_BYTES = 1 << 20
+"""Arrays of more bytes are returned when they are freed, where memory is limited."""
+
+
+def return_large_arrays() -> None:
+    """Have large arrays returned to the operating system as they are freed, from now on, where the C library can.
+
+    Otherwise arrays of up to 32 MB come from its heap once one of that size was freed, and what others leave there
+    stays the process's.
+    """
+    change = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if change is not None:
+        change(-3, MAPPED_ABOVE_BYTES)  # M_MMAP_THRESHOLD
 
 
 def release_freed_memory() -> None:

@@ -192,7 +192,7 @@ def load(
     return found
 
 
-def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:
+def weight_file(path: str | Path) -> WeightFile:
     """Open the weights of a model file for patching, without the code that makes a model of them.
 
     Raises:
@@ -200,7 +200,7 @@ def weight_file(path: str | Path, *, backend: str | None = None) -> WeightFile:
     """
     path = existing_file(path, "model")
     identity = FileIdentity.of([path])
-    file = _weight_opener(backend or name_for_file(path))(path)
+    file = _weight_opener(name_for_file(path))(path)
     file.check_finite()
     identity.check_untouched()
     file.file_identity = identity
@@ -262,6 +262,7 @@ def name_for_file(path: str | Path) -> str:
     for name in BACKENDS.third_party():
         if suffix in get(name).SUFFIXES:
             return name
+    existing_file(text, "model")  # a name that was mistyped in its ending
     endings = sorted({ending for known in KNOWN.values() for ending in known.suffixes})
     if suffix in DATA:
         raise ModelError(

@@ -13,7 +13,7 @@ Weights cross in one canonical layout, whatever the framework stores, so that an
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from arachne.errors import DataError, UsageError, WeightShapeError
-from arachne.model.lazy import LazyArray, as_array, is_lazy
+from arachne.model.lazy import LazyArray, as_array
 from arachne.weights.storage import IntegerGrid, Storage, storage_named
 
 Array = npt.NDArray[Any]
@@ -127,6 +127,11 @@ class LayerInfo:
         """The names of its matrices and kernels."""
         return tuple(name for name in WEIGHT_PARAMETERS if name in self.parameters)
 
+    @property
+    def is_quantised(self) -> bool:
+        """Whether its matrices or kernels are stored as whole numbers."""
+        return any(self.parameters[name].grid is not None for name in self.weights)
+
 
 @dataclass(frozen=True)
 class Activation:
@@ -172,34 +177,38 @@ class Description:
     beside: tuple[str, ...] = ()
 
 
+def by_name(inputs: Inputs) -> Mapping[str, Array]:
+    """Return the arrays of inputs by name; a single one has the empty name."""
+    return inputs if isinstance(inputs, Mapping) else {"": inputs}
+
+
+def map_arrays(change: Callable[[Array], Array], inputs: Inputs) -> Inputs:
+    """Change every array of inputs, which are one array or a mapping as before."""
+    return {name: change(one) for name, one in inputs.items()} if isinstance(inputs, Mapping) else change(inputs)
+
+
 def count(inputs: Inputs) -> int:
     """Count the inputs."""
-    if isinstance(inputs, Mapping):
-        return len(next(iter(inputs.values())))
-    return len(inputs)
+    return len(next(iter(by_name(inputs).values())))
 
 
-def take(inputs: Inputs, rows: Array | slice | Sequence[int]) -> Inputs:
-    """Select rows of an array, or of every array of a mapping; those of a lazy one stay unread."""
-    if isinstance(inputs, Mapping):
-        return {name: _take(array, rows) for name, array in inputs.items()}
-    return _take(inputs, rows)
+def count_bytes(inputs: Inputs) -> int:
+    """Count the bytes of some inputs."""
+    return sum(array.nbytes for array in by_name(inputs).values())
 
 
-def _take(array: Array, rows: Array | slice | Sequence[int]) -> Array:
-    if isinstance(array, LazyArray):
-        return as_array(array.take(rows))
-    chosen: Array = array[rows]
-    return chosen
+def take(inputs: Inputs, rows: Array | slice | Sequence[int] | None) -> Inputs:
+    """Select rows of an array, or of every array of a mapping; all when None. Those of a lazy one stay unread."""
+    if rows is None:
+        return inputs
+    return map_arrays(lambda one: as_array(one.take(rows)) if isinstance(one, LazyArray) else one[rows], inputs)
 
 
 def read(inputs: Inputs, rows: slice = slice(None)) -> Inputs:
     """Return inputs as plain arrays: lazy ones are read, others are returned as they are."""
-    if not is_lazy(inputs):
-        return inputs if rows == slice(None) else take(inputs, rows)
-    if isinstance(inputs, Mapping):
-        return {name: array[rows] for name, array in inputs.items()}
-    return inputs[rows]  # an array, since a lazy one gives its rows when it is indexed
+    if rows == slice(None):
+        return map_arrays(lambda array: array.read() if isinstance(array, LazyArray) else array, inputs)
+    return map_arrays(lambda array: array[rows], inputs)  # a lazy one gives its rows when it is indexed
 
 
 def check_inputs(inputs: Inputs) -> None:
@@ -208,7 +217,7 @@ def check_inputs(inputs: Inputs) -> None:
     Raises:
         DataError: There is such an array, or none at all.
     """
-    named = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    named = by_name(inputs)
     for name, array in named.items():
         which = f" for '{name}'" if name else ""
         if array.dtype.kind not in "biuf":
@@ -226,7 +235,7 @@ def check_real(inputs: Inputs) -> None:
     Raises:
         UsageError: They are whole numbers.
     """
-    for array in inputs.values() if isinstance(inputs, Mapping) else (inputs,):
+    for array in by_name(inputs).values():
         if array.dtype.kind != "f" and array.dtype != np.uint8:
             raise UsageError(f"there is no gradient with respect to whole numbers, such as tokens; got {array.dtype}")
 
@@ -248,6 +257,10 @@ In other batches the last rows may not: matrix products and vectorised functions
 """
 
 
+MAX_BLOCK_BYTES = 16 << 20
+"""The most bytes of inputs that are looked at together, unless one input has more."""
+
+
 def batches(n: int, size: int) -> Iterator[slice]:
     """Slices of at most `size` that cover `range(n)`: about equally long, multiples of `EVEN` where possible."""
     unit = EVEN if size >= EVEN else 1
@@ -255,3 +268,9 @@ def batches(n: int, size: int) -> Iterator[slice]:
     parts = -(-units // (size // unit))
     for number in range(parts):
         yield slice(unit * (number * units // parts), min(n, unit * ((number + 1) * units // parts)))
+
+
+def blocks(inputs: Inputs, most: int) -> Iterator[slice]:
+    """Slices of at most `most` rows, and of about `MAX_BLOCK_BYTES`, that cover some inputs; lazy ones stay unread."""
+    n = count(inputs)
+    return batches(n, max(1, min(most, n * MAX_BLOCK_BYTES // max(1, count_bytes(inputs)))))

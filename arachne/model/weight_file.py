@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import final
+from typing import cast, final
 
 import numpy as np
 
@@ -22,6 +22,10 @@ class WeightFile(ABC):
 
     file_identity: FileIdentity | None = None
     """The file and its hash when it was opened; None where it was not opened by its path."""
+
+    def reopen(self, path: Path) -> WeightFile:
+        """Open another file of the same format; a class whose constructor takes more than the path overrides this."""
+        return cast("Callable[[Path], WeightFile]", type(self))(path)
 
     @abstractmethod
     def parameters(self) -> Sequence[tuple[str, str]]:
@@ -79,6 +83,18 @@ class WeightFile(ABC):
         for layer, parameter in self.parameters():
             if not np.isfinite(self._read(layer, parameter)).all():
                 raise ModelError(f"'{self.path.name}' has weights that are not finite, in '{layer}.{parameter}'")
+
+    def rename_beside(self, copy: Path, names: Mapping[str, str]) -> None:
+        """Rename files beside a copy of this file that hold its weights, also where the copy refers to them.
+
+        Args:
+            copy: The copy.
+            names: The new names by the old ones, relative to the copy's folder.
+
+        Raises:
+            ModelError: The format keeps no weights beside.
+        """
+        raise ModelError(f"'{copy.name}' refers to no files beside it that could be renamed: {', '.join(names)}")
 
     def name_patch(self, copy: Path, digest: str) -> None:
         """Note in a copy of this file, which stays as it is otherwise, which patch it carries.

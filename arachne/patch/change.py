@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -77,6 +77,11 @@ class TensorChange:
         for entry in self.entries:
             rows.setdefault(row_of(entry.address.index), []).append(entry)
         return rows
+
+    @property
+    def touched_rows(self) -> Set[int]:
+        """The rows it changes, by which a rounded or scaled copy of the tensor is recognised."""
+        return self.rows.keys()
 
     def inverse(self) -> TensorChange:
         """The change that takes this one back."""
@@ -157,7 +162,7 @@ class TensorChange:
             index = entry.address.index
             new = factors.get(row_of(index), 1.0) * entry.new
             if grid is not None:
-                new = _round_to(grid, values.shape, entry)
+                new = _round_to(grid, values.shape, entry.address, new)
             own = WeightChange.of(entry.address, dtype, float(values[index]), new)
             if own.old_bits != own.new_bits:
                 entries.append(own)
@@ -320,20 +325,23 @@ def changed_weights(
     return result
 
 
-def _round_to(grid: IntegerGrid, shape: tuple[int, ...], entry: WeightChange) -> int:
-    """The whole number of a grid for an entry's new value.
+def _round_to(grid: IntegerGrid, shape: tuple[int, ...], address: Address, value: float) -> int:
+    """The whole number of a grid for a new value.
 
     Raises:
         PatchError: The grid ends before it; clipped, it would be another change.
     """
-    index = entry.address.index
-    scale, zero = (np.broadcast_to(whole, shape)[index] for whole in (grid.scale, grid.zero))
-    number = round(entry.new / float(scale)) + int(zero)
+    scale, zero = (np.broadcast_to(whole, shape)[address.index] for whole in (grid.scale, grid.zero))
+    number = round(value / float(scale)) + int(zero)
     if not grid.low <= number <= grid.high:
-        low, high = ((end - int(zero)) * float(scale) for end in (grid.low, grid.high))
-        raise PatchError(
-            f"{entry.address} would become {entry.new:.6g}, and the quantised file holds {low:.6g} to {high:.6g} "
-            "there; "
-            "repair that file itself, or quantise the repaired model"
-        )
+        raise outside_grid(grid, float(scale), int(zero), address, value)
     return number
+
+
+def outside_grid(grid: IntegerGrid, scale: float, zero: int, address: Address, value: float) -> PatchError:
+    """The error for a new value that a quantised file cannot hold."""
+    low, high = ((end - zero) * scale for end in (grid.low, grid.high))
+    return PatchError(
+        f"{address} would become {value:.6g}, and the quantised file holds {low:.6g} to {high:.6g} there; "
+        "repair that file itself, or quantise the repaired model"
+    )

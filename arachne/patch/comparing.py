@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-import numpy as np
-
 from arachne.errors import PatchError
-from arachne.model.values import WEIGHT_PARAMETERS, Address, Array
+from arachne.model.values import WEIGHT_PARAMETERS, Array
 from arachne.model.weight_file import WeightFile
 from arachne.patch.batchnorm_unfold import NotProvenError, Unfolded, unfold, unfold_bias
 from arachne.patch.match_tensor import TOLERANCE
-from arachne.patch.weight_change import WeightChange
+from arachne.patch.weight_change import WeightChange, changes_of_tensor
 from arachne.weights.storage import FILE_STORAGES
 
 MAX_ENTRIES = 1_000_000
@@ -124,26 +122,9 @@ def _reader(file: WeightFile, layer: str) -> Callable[[str], Array | None]:
 
 def _changed_entries(first: WeightFile, key: tuple[str, str], values: Array) -> list[WeightChange]:
     """One entry per weight whose stored bits these values would change."""
-    dtype = first.dtype(*key)
-    storage = FILE_STORAGES[dtype]
-    old = np.asarray(first.read(*key), storage.carrier)
-    new = storage.round(values)
-    _check_shapes(key, old, new)
-    where = np.argwhere(_as_unsigned(old) != _as_unsigned(new))[: MAX_ENTRIES + 1]
-    index = tuple(where.T)
-    before, after = old[index], new[index]
-    if not (np.isfinite(before).all() and np.isfinite(after).all()):
-        raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
-    return [
-        WeightChange(Address(*key, tuple(index)), dtype, old_bits, new_bits)
-        for index, old_bits, new_bits in zip(
-            where.tolist(), storage.bits_of(before), storage.bits_of(after), strict=True
-        )
-    ]
-
-
-def _as_unsigned(values: Array) -> Array:
-    return np.ascontiguousarray(values).view(f"u{values.itemsize}")
+    old = first.read(*key)
+    _check_shapes(key, old, values)
+    return changes_of_tensor(key, first.dtype(*key), old, values, MAX_ENTRIES + 1)
 
 
 def layers_of(file: WeightFile) -> dict[str, Layer]:

@@ -35,7 +35,6 @@ def diff(
     mapping: Mapping[str, str] | None = None,
     backend: str | None = None,
     content: str | None = None,
-    provenance: Mapping[str, Any] | None = None,
 ) -> Patch:
     """The patch that gives the first model the weights of the second, rounded to the first's dtypes.
 
@@ -45,7 +44,6 @@ def diff(
         mapping: Which layer of the second is meant, by the first's layer, where content does not tell.
         backend: The name of the backend that opened the first.
         content: All tensors of the first in one number, where it is known.
-        provenance: What to say about how the patch came about.
 
     Raises:
         PatchError: A layer with weights has no counterpart, or could have several; or they differ all over, or in a way
@@ -70,7 +68,7 @@ def diff(
     renamed = {layer: other for layer, other in pairs.items() if layer != other}
     facts |= {"layers": renamed} if renamed else {}
     facts |= compared.to_json()
-    return Patch.of(made, base, provenance={**(provenance or {}), "diff": facts})
+    return Patch.of(made, base, provenance={"diff": facts})
 
 
 def pair_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:

@@ -7,7 +7,6 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import numpy as np
 
@@ -34,6 +33,7 @@ class Written:
         tensors: How many tensors were compared bit for bit, touched ones included.
         bytes_changed: How many bytes of the file, and of those it keeps weights in, differ from the source; None where
             the lengths differ (an archive that had to be written anew).
+        beside: Names of the other files that hold weights of the new file, relative to its folder.
     """
 
     path: Path
@@ -41,6 +41,7 @@ class Written:
     weights: int
     tensors: int
     bytes_changed: int | None
+    beside: tuple[str, ...] = ()
 
 
 def write_changed(
@@ -59,7 +60,7 @@ def write_changed(
         destination: Where the copy goes.
         wanted: The changes.
         done: What to say when the file already is what the changes would make of it.
-        reopen: Opens the copy for the proof; the class of `source` with a path unless told.
+        reopen: Opens the copy for the proof; `source.reopen` unless told.
         finish: Called with the proven copy before it is put into its place, which an error prevents; files that it
             leaves beside the copy go with it.
 
@@ -76,7 +77,7 @@ def write_changed(
         wanted, lambda layer, parameter: (source.read(layer, parameter), source.dtype(layer, parameter)),
         source.path.name, done,
     )  # fmt: skip
-    opener = reopen or cast("Callable[[Path], WeightFile]", type(source))
+    opener = reopen or source.reopen
     absolute = destination.absolute()
     with ExitStack() as stack:
         with environment_faults(destination):
@@ -90,15 +91,17 @@ def write_changed(
             source.rewrite(draft, weights)
         if source.file_identity is not None:
             source.file_identity.check()
-        _prove(source, opener(draft), listed, weights)
         changed = _changed_bytes(folder, draft, source.path)
-        _check_beside(folder, draft, source.path, destination)
+        _make_way(source, folder, draft, destination)
+        _prove(source, opener(draft), listed, weights)
+        beside = tuple(path.relative_to(folder).as_posix() for path in _beside(folder, draft))
+        _leave_shared(folder, draft, destination)
         if finish is not None:
             finish(draft)
         with environment_faults(destination):
             digest = sha256_of(draft)
             _publish(work, copy, source.path, absolute.name, found)
-    return Written(destination, digest, sum(change.weights for change in wanted), len(listed), changed)
+    return Written(destination, digest, sum(change.weights for change in wanted), len(listed), changed, beside)
 
 
 def check_destination(source: Path, destination: Path) -> None:
@@ -171,25 +174,43 @@ def _changed_bytes(folder: Path, draft: Path, source: Path) -> int | None:
     return sum(known) if len(known) == len(counts) else None
 
 
-def _check_beside(folder: Path, draft: Path, source: Path, destination: Path) -> None:
-    """Refuse to put a copy where the other files that hold its weights would be in the way of others.
+def _make_way(source: WeightFile, folder: Path, draft: Path, destination: Path) -> None:
+    """Rename the other files that hold a copy's weights where files of their names are, but with other contents.
 
-    They keep their names, because the copy refers to them by name. In the source's own folder they can only be shared
-    with the source, which works if the change is not in them.
+    An exporter calls them like the model, so a copy in the model's own folder always meets the model's.
     """
-    for path in _beside(folder, draft):
-        target = destination.parent / path.relative_to(folder)
-        if not target.parent.resolve().is_relative_to(destination.parent.resolve()):
-            raise PatchError(f"'{target.parent}' leads out of the folder that '{destination.name}' goes to")
-        if not os.path.lexists(target):
-            continue
-        if not target.is_file() or target.is_symlink() or differing_bytes(path, target) != 0:
+    beside = _beside(folder, draft)
+    for path in beside:
+        above = (destination.parent / path.relative_to(folder)).parent
+        if not above.resolve().is_relative_to(destination.parent.resolve()):
+            raise PatchError(f"'{above}' leads out of the folder that '{destination.name}' goes to")
+    taken = [path for path in beside if _is_in_the_way(path, destination.parent / path.relative_to(folder))]
+    if not taken:
+        return
+    named = f"{destination.name}.data"
+    new = {path: folder / (named if len(beside) == 1 else f"{destination.stem}-{path.name}") for path in taken}
+    for path, other in new.items():
+        if other in beside or _is_in_the_way(path, destination.parent / other.name):
             elsewhere = destination.parent / destination.stem / destination.name
             raise PatchError(
-                f"'{source.name}' keeps weights in '{target.name}' beside it, and another file of that name is where "
-                f"'{destination.name}' should go; write into a folder of its own, such as '{elsewhere}'"
+                f"'{source.path.name}' keeps weights in '{path.name}' beside it, and '{other.name}' is there already; "
+                f"remove it, or write into a folder of its own, such as '{elsewhere}'"
             )
-        remove(path)
+    source.rename_beside(draft, {path.relative_to(folder).as_posix(): other.name for path, other in new.items()})
+
+
+def _leave_shared(folder: Path, draft: Path, destination: Path) -> None:
+    """Leave out of a copy the files that are where it goes: those in which nothing changes are shared."""
+    for path in _beside(folder, draft):
+        if os.path.lexists(destination.parent / path.relative_to(folder)):
+            remove(path)
+
+
+def _is_in_the_way(path: Path, target: Path) -> bool:
+    """Tell whether something lies where a file should go that is not the same file."""
+    if not os.path.lexists(target):
+        return False
+    return not target.is_file() or target.is_symlink() or differing_bytes(path, target) != 0
 
 
 def _publish(work: WorkingFolder, copy: Folder, source: Path, name: str, found: Identity | None) -> None:

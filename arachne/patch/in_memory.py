@@ -14,7 +14,7 @@ from arachne.io.files import sha256_of
 from arachne.model.values import Address, Array, ParameterInfo
 from arachne.patch.base import PatchBase, content_of, tensor_sha256
 from arachne.patch.change import TensorChange, changed_weights, index_arrays
-from arachne.patch.low_rank import LowRankChange
+from arachne.patch.low_rank import LowRankChange, low_rank_change
 from arachne.patch.weight_change import WeightChange
 from arachne.weights.edit import Edit, LowRankEdit, SparseEdit
 from arachne.weights.parameter_slice import ParameterSlice
@@ -58,15 +58,7 @@ def changes_of_edits(backend: ModelBackend, edits: Sequence[Edit]) -> tuple[Tens
     """
     made: dict[tuple[str, str], TensorChange] = {}
     for edit in edits:
-        if isinstance(edit, LowRankEdit) and not _is_on_grid(backend, edit):
-            info = backend.info(edit.layer)
-            own = replace(edit, storage=info.parameters[edit.parameter].storage)
-            values = np.asarray(backend.get_weights(edit.layer)[edit.parameter])
-            found: Sequence[TensorChange] = [LowRankChange.from_edit(values, own, uses=info.uses)]
-        else:
-            sparse = edit.to_sparse(backend)
-            found = changes_between(backend, sparse.selection.addresses, sparse.values)
-        for change in found:
+        for change in _changes_of(backend, edit):
             if change.key in made:
                 raise PatchError(f"two edits change '{change.tensor.name}'; make one of them")
             made[change.key] = change
@@ -74,10 +66,18 @@ def changes_of_edits(backend: ModelBackend, edits: Sequence[Edit]) -> tuple[Tens
     return tuple(made[key] for key in order if key in made)
 
 
-def _is_on_grid(backend: ModelBackend, edit: LowRankEdit) -> bool:
-    """Whether an edit is of whole numbers, which round most of it away: the patch then lists what is left."""
-    backend.resolve_parameters([edit.key])  # raises where the model has no such parameter
-    return backend.info(edit.layer).parameters[edit.parameter].grid is not None
+def _changes_of(backend: ModelBackend, edit: Edit) -> Sequence[TensorChange]:
+    """The changes that one edit makes to a model."""
+    if isinstance(edit, LowRankEdit):
+        backend.resolve_parameters([edit.key])  # raises where the model has no such parameter
+        info = backend.info(edit.layer)
+        stored = info.parameters[edit.parameter]
+        values = stored.to_file(np.asarray(backend.get_weights(edit.layer)[edit.parameter]))
+        own = replace(edit, storage=stored.storage)
+        found = low_rank_change(values, own, uses=info.uses)
+        return [] if found is None else [found]
+    sparse = edit.to_sparse(backend)
+    return changes_between(backend, sparse.selection.addresses, sparse.values)
 
 
 def edit_of(change: TensorChange) -> Edit:

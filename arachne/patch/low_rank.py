@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,12 +16,15 @@ from typing import Any
 import numpy as np
 
 from arachne.errors import PatchError
-from arachne.model.values import Array
-from arachne.patch.base import BaseTensor, tensor_sha256
-from arachne.patch.change import TensorChange
-from arachne.patch.weight_change import WeightChange
+from arachne.model.values import Address, Array
+from arachne.patch.base import BaseTensor, fingerprints, tensor_sha256
+from arachne.patch.change import TensorChange, outside_grid
+from arachne.patch.weight_change import WeightChange, changes_of_tensor
 from arachne.weights.edit import LowRankEdit
 from arachne.weights.storage import FILE_STORAGES, IntegerGrid
+
+CLIPPED_SHARE = 0.01
+"""The share of a float edit, in squares, that may lie beyond the range of a quantised file."""
 
 
 @dataclass(frozen=True)
@@ -53,13 +56,18 @@ class LowRankChange(TensorChange):
         if not (np.isfinite(before).all() and np.isfinite(after).all()):
             raise PatchError(f"the low-rank edit leaves values in '{name}' that are not finite in {storage.name}")
         hashes = tensor_sha256(before), tensor_sha256(after)
-        tensor = BaseTensor(edit.layer, edit.parameter, tuple(values.shape), storage.name, *hashes, uses)
+        marks = fingerprints(before, _rows_of(edit))
+        tensor = BaseTensor(edit.layer, edit.parameter, tuple(values.shape), storage.name, *hashes, uses, marks)
         return cls(tensor, (), edit.with_residue(before))
 
     @property
     def weights(self) -> int:
         """How many weights the edit moves."""
         return self.edit.changed_weights
+
+    @property
+    def touched_rows(self) -> Set[int]:
+        return set(_rows_of(self.edit))
 
     @property
     def description(self) -> str:
@@ -70,7 +78,7 @@ class LowRankChange(TensorChange):
     @cached_property
     def _inverse(self) -> TensorChange:
         tensor = self.tensor
-        swapped = replace(tensor, sha256=tensor.patched_sha256, patched_sha256=tensor.sha256)
+        swapped = replace(tensor, sha256=tensor.patched_sha256, patched_sha256=tensor.sha256, fingerprints=())
         return replace(self, tensor=swapped, inverted=not self.inverted)
 
     def count(self, values: Array) -> tuple[int, int]:
@@ -88,12 +96,17 @@ class LowRankChange(TensorChange):
     def derive(
         self, values: Array, dtype: str, factors: Mapping[int, float], grid: IntegerGrid | None = None
     ) -> TensorChange | None:
-        """Make the same edit of a tensor with the same values that is stored in another dtype."""
-        return LowRankChange.from_edit(values, replace(self.edit, storage=FILE_STORAGES[dtype]), uses=self.tensor.uses)
+        scale = np.array([factors.get(row, 1.0) for row in range(len(self.edit.left))], np.float32)
+        storage = FILE_STORAGES[dtype] if grid is None else grid
+        edit = replace(self.edit, left=self.edit.left * scale[:, None], storage=storage, residue=None)
+        if grid is not None:
+            _check_fits(edit, grid.to_float(values), grid)
+        return low_rank_change(values, edit, uses=self.tensor.uses)
 
     def contains(self, other: TensorChange) -> bool:
         """Whether another change is this very one."""
-        return isinstance(other, LowRankChange) and self.tensor == other.tensor and self.to_json() == other.to_json()
+        bare = [replace(change.tensor, fingerprints=()) for change in (self, other)]
+        return isinstance(other, LowRankChange) and bare[0] == bare[1] and self.to_json() == other.to_json()
 
     def to_json(self) -> dict[str, Any]:
         """The edit as the patch's text has it."""
@@ -125,6 +138,36 @@ class LowRankChange(TensorChange):
             return self.edit.add(current)
         except ValueError as error:
             raise PatchError(f"'{self.tensor.name}': {error}") from error
+
+
+def low_rank_change(values: Array, edit: LowRankEdit, *, uses: int = 1) -> TensorChange | None:
+    """Make the change that an edit makes to a tensor of a file; None if it changes nothing.
+
+    Whole numbers that change are listed where that is shorter than the vectors.
+
+    Args:
+        values: The numbers that the file holds, in canonical layout.
+        edit: The edit; its storage is what these numbers stand for.
+        uses: How often the model calls the layer.
+
+    Raises:
+        PatchError: The edit is for another shape, or leaves weights that are not finite.
+    """
+    if not isinstance(edit.storage, IntegerGrid):
+        found = LowRankChange.from_edit(values, edit, uses=uses)
+        return None if found.tensor.sha256 == found.tensor.patched_sha256 else found
+    grid, whole = edit.storage, edit.in_whole_numbers()
+    try:
+        after = grid.to_stored(edit.add(grid.to_float(values)))
+    except ValueError as error:
+        raise PatchError(f"'{edit.layer}.{edit.parameter}': {error}") from error
+    changed = int(np.count_nonzero(after != values))
+    if whole is not None and changed > edit.left.size + edit.right.size:
+        found = LowRankChange.from_edit(values, whole, uses=uses)
+        if found.tensor.patched_sha256 == tensor_sha256(np.asarray(after, whole.storage.carrier)):
+            return found
+    entries = changes_of_tensor(edit.key, grid.name, values, after)
+    return TensorChange.of(values, entries, uses=uses) if entries else None
 
 
 def read_low_rank(item: Mapping[str, Any], tensors: Sequence[BaseTensor]) -> LowRankChange:
@@ -164,6 +207,30 @@ def check_apart(low_rank: Sequence[LowRankChange], entries: Sequence[WeightChang
     for number, key in enumerate(keys):
         if key in keys[:number] or key in listed:
             raise PatchError(f"the patch changes '{'.'.join(key)}' twice, by a low-rank edit and otherwise")
+
+
+def _rows_of(edit: LowRankEdit) -> list[int]:
+    """The rows that an edit changes."""
+    return np.flatnonzero(edit.left.any(axis=1)).tolist() if edit.right.any() else []
+
+
+def _check_fits(edit: LowRankEdit, values: Array, grid: IntegerGrid) -> None:
+    """Refuse an edit that leaves the range of a grid by more than a small share of what it does, in squares.
+
+    Raises:
+        PatchError: Clipped, it would be another change.
+    """
+    matrix = np.asarray(values, np.float64).reshape(len(edit.left), -1)
+    product = edit.left.astype(np.float64) @ edit.right.astype(np.float64).T
+    scale, zero = (np.broadcast_to(whole, values.shape).reshape(matrix.shape) for whole in (grid.scale, grid.zero))
+    wanted = matrix + product
+    beyond = wanted - np.clip(wanted, (grid.low - zero) * scale, (grid.high - zero) * scale)
+    if (beyond**2).sum() > CLIPPED_SHARE * (product**2).sum():
+        size = np.abs(beyond).ravel()
+        worst = int(np.flatnonzero(size == size.max())[0])
+        index = tuple(int(one) for one in np.unravel_index(worst, values.shape))
+        where = Address(edit.layer, edit.parameter, index)
+        raise outside_grid(grid, float(scale.flat[worst]), int(zero.flat[worst]), where, float(wanted.flat[worst]))
 
 
 def _encode(content: bytes) -> str:

@@ -24,6 +24,9 @@ TOLERANCE = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3
 ROUNDING_DEVIATIONS = 5
 """How far a row of whole numbers may lie from its fingerprint, in standard deviations of what rounding does to it."""
 
+SCALED_ROW = 16
+"""The fewest weights of a row of whole numbers for which a factor can be told from what rounding does."""
+
 
 @dataclass(frozen=True, eq=False)
 class FileTensor:
@@ -85,8 +88,8 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
     """
     tensor, key, values, dtype = change.tensor, (found.layer, found.parameter), found.values, found.dtype
     if found.grid is not None and tensor.dtype in TOLERANCE:
-        fits = found.parameter == tensor.parameter and _rounds_to(change, found.grid.to_float(values), found.grid)
-        return Pair(change, *key, QUANTISED, {}, False) if fits else None
+        factors = _quantised_factors(change, found) if found.parameter == tensor.parameter else None
+        return None if factors is None else Pair(change, *key, QUANTISED, factors, False)
     exact = exact or not {dtype, tensor.dtype} <= set(TOLERANCE)  # whole numbers are the same or others
     before, after = found.sha256 == tensor.sha256, found.sha256 == tensor.patched_sha256
     if None in (tensor.sha256, tensor.patched_sha256) and dtype == tensor.dtype and not (before or after):
@@ -94,7 +97,7 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
     if before or after:
         how = SAME if key == change.key and dtype == tensor.dtype else CONTENT
         return Pair(change, *key, how, {}, after and not before)
-    if exact or not change.entries:  # a low-rank edit is of the whole tensor, which has to be the same
+    if exact:
         return None
     for done in (False, True):
         factors = _factors(change.inverse() if done else change, values, dtype)
@@ -105,29 +108,48 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
     return None
 
 
-def _rounds_to(change: TensorChange, values: Array, grid: IntegerGrid) -> bool:
-    """Whether the values of a quantised tensor are those of the patch's tensor before the change, but for rounding."""
+def _quantised_factors(change: TensorChange, found: FileTensor) -> dict[int, float] | None:
+    """Return what each touched row was multiplied by before it was rounded; none is listed where that is 1.
+
+    None if the values of the file's tensor are not those of the patch's before the change.
+    """
     marks = {mark.row: mark for mark in change.tensor.fingerprints}
-    if not change.entries or marks.keys() != change.rows.keys():
-        return False
-    steps = np.broadcast_to(grid.scale, values.shape)
+    if found.grid is None or not marks or marks.keys() != change.touched_rows:
+        return None
+    values = np.asarray(found.grid.to_float(found.values), np.float64)
+    steps = np.broadcast_to(found.grid.scale, values.shape)
+    factors = {}
     for row, mark in marks.items():
-        found = fingerprint(values, row)
         own = np.asarray((steps[None] if values.ndim < 2 else steps)[row], np.float64)
-        apart = ROUNDING_DEVIATIONS * math.sqrt(float((own**2).sum()) / 12)
-        if found is None or np.abs(np.array(mark.projections) - np.array(found.projections)).max() > apart:
-            return False
-    return all(
-        abs(float(values[index]) - entry.old) <= 1.01 * float(steps[index])
-        for entry in change.entries
-        for index in [entry.address.index]
-    )
+        factor = _rounded_factor(mark, fingerprint(values, row), own)
+        if factor is None:
+            return None
+        factors[row] = factor
+    for entry in change.entries:
+        index, factor = entry.address.index, factors[row_of(entry.address.index)]
+        if abs(float(values[index]) - factor * entry.old) > 1.01 * float(steps[index]):
+            return None
+    return {} if all(factor == 1 for factor in factors.values()) else factors
+
+
+def _rounded_factor(mark: Fingerprint, found: Fingerprint | None, steps: Array) -> float | None:
+    """The factor from a row to one of whole numbers: 1 where rounding explains the difference, or that of the norms."""
+    if found is None:
+        return None
+    spread = float((steps**2).sum()) / 12
+    can_tell = steps.size >= SCALED_ROW and mark.norm > 0 and found.norm**2 > 2 * spread
+    scaled = math.sqrt(found.norm**2 - spread) / mark.norm if can_tell else 1.0
+    for factor in (1.0, scaled, -scaled):
+        apart = np.abs(factor * np.array(mark.projections) - np.array(found.projections))
+        if apart.max() <= ROUNDING_DEVIATIONS * math.sqrt(spread):
+            return factor
+    return None
 
 
 def _factors(change: TensorChange, values: Array, dtype: str) -> dict[int, float] | None:
     """The factor from each touched row of the patch's tensor to this one's; None if there is none."""
     marks = {mark.row: mark for mark in change.tensor.fingerprints}
-    if marks.keys() != change.rows.keys():
+    if not marks or marks.keys() != change.touched_rows:
         return None
     tolerance = _tolerance(change.tensor, dtype)
     factors = {}

@@ -50,7 +50,8 @@ def match(
         patch: The patch.
         file: The file, as it was before the patch or as the patch leaves it.
         mapping: Which layer of the file is meant, by the patch's layer.
-        exact: Whether equal content is required; otherwise rounded and scaled tensors are recognised too.
+        exact: Whether equal content is required of tensors in the patch's own dtype; otherwise rounded and scaled ones
+            are recognised too.
         reverting: Whether the file should carry the patch already; this only decides what an error says.
 
     Raises:
@@ -94,7 +95,8 @@ def _candidates(
             if tensor.shape != there.values.shape or mapping.get(tensor.layer, layer) != layer:
                 continue
             # A bare state dict may call a parameter as its framework does (`weight_ih_l0`): then only content counts.
-            strict = exact or parameter != tensor.parameter
+            # A copy in another dtype was rounded, whoever wrote it.
+            strict = (exact and there.dtype == tensor.dtype) or parameter != tensor.parameter
             pair = recognise(change, there, exact=strict)
             if pair is not None:
                 found[change.key].append(pair)
@@ -149,12 +151,9 @@ def _not_found(change: TensorChange, file: WeightFile, listed: Sequence[tuple[st
     tensor, where = change.tensor, file.path.name
     quantised = file.dtype(*change.key) if change.key in listed and file.grid(*change.key) is not None else None
     if quantised is not None and tensor.dtype in TOLERANCE:
-        why = (
-            "" if change.entries else "; a low-rank change is of the whole tensor, of which nothing is left to compare"
-        )
         return PatchError(
             f"the patch was made for another model or for other weights: '{tensor.name}' in '{where}', in {quantised}, "
-            f"is not what rounding makes of the patch's{why}"
+            "is not what rounding makes of the patch's"
         )
     if change.key in listed:
         try:
@@ -200,10 +199,7 @@ def _translate(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
     )
     done = any(pair.done for pair in pairs)
     if derived and done:
-        raise PatchError(
-            f"'{file.path.name}' carries this patch in a form derived for it; "
-            "only the derived patch that was written beside it can take it out"
-        )
+        raise carries_derived(file.path.name)
     translated: list[TensorChange | None] = []
     for pair in pairs:
         change, key = pair.change.move_to(pair.layer, pair.parameter), (pair.layer, pair.parameter)
@@ -222,6 +218,14 @@ def _translate(patch: Patch, pairs: Sequence[Pair], file: WeightFile) -> Match:
     }
     provenance = {**patch.provenance, "derived_from": origin}
     return Match(Patch.of(changed, base, provenance=provenance, evidence=patch.evidence), tuple(pairs), derived)
+
+
+def carries_derived(name: str) -> PatchError:
+    """The error for a file that carries a patch with bits of its own."""
+    return PatchError(
+        f"'{name}' carries this patch in a form derived for it; "
+        "only the derived patch that was written beside it can take it out"
+    )
 
 
 def _pair_json(pair: Pair) -> dict[str, object]:

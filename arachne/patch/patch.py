@@ -111,15 +111,13 @@ class Patch(Drawable):
         edits: Sequence[Edit],
         *,
         provenance: Mapping[str, Any] | None = None,
-        evidence: Mapping[str, Any] | None = None,
     ) -> Patch:
         """Make the patch of sparse and low-rank edits of a model that has its original weights.
 
         Raises:
             PatchError: Two edits change one tensor, or an edit does not fit the model.
         """
-        made = changes_of_edits(backend, edits)
-        return cls.of(made, base_of(backend), provenance=provenance, evidence=evidence)
+        return cls.of(changes_of_edits(backend, edits), base_of(backend), provenance=provenance)
 
     @cached_property
     def changes(self) -> tuple[TensorChange, ...]:

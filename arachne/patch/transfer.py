@@ -1,8 +1,8 @@
 """Apply a patch to a file it was not made in: find its tensors, change a copy, and keep the derived patch.
 
-Files of the patch's own backend must hold the very same bits. In other files tensors may be rounded or scaled by an
-exporter; then a derived patch with that file's own bits is written beside the copy (`patched.onnx.patch.json`), and
-reverting uses it.
+Files of the patch's own backend must hold the very same bits, or another dtype. In other files tensors may be rounded
+or scaled by an exporter; then a derived patch with that file's own bits is written beside the copy
+(`patched.onnx.patch.json`), and reverting uses it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from arachne.errors import PatchError
 from arachne.model.values import Array, Weights
 from arachne.model.weight_file import WeightFile
 from arachne.patch.file import Written, check_destination
-from arachne.patch.matching import Match, match
+from arachne.patch.matching import Match, carries_derived, match
 from arachne.patch.patch import Patch
 from arachne.weights.storage import IntegerGrid
 
@@ -69,7 +69,12 @@ def apply_to(
         ModelError: The copy is to note the patch, and its format has no place for that.
     """
     check_destination(source.path, destination)
-    found = match(patch, source, mapping=mapping, exact=_own(patch, source, backend) and not mapping)
+    try:
+        found = match(patch, source, mapping=mapping, exact=_own(patch, source, backend) and not mapping)
+    except PatchError:
+        if derived_for(patch, source.path) is not None:
+            raise carries_derived(source.path.name) from None
+        raise
 
     def finish(draft: Path) -> None:
         if found.derived:  # the copy cannot be reverted without it

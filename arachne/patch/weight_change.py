@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+import numpy as np
+
 from arachne.errors import PatchError
-from arachne.model.values import Address
+from arachne.model.values import Address, Array
 from arachne.weights.storage import FILE_STORAGES, Storage
 
 
@@ -60,3 +62,23 @@ class WeightChange:
     def inverse(self) -> WeightChange:
         """The entry that takes this one back."""
         return WeightChange(self.address, self.dtype, self.new_bits, self.old_bits)
+
+
+def changes_of_tensor(
+    key: tuple[str, str], dtype: str, old: Array, new: Array, most: int | None = None
+) -> list[WeightChange]:
+    """One entry per weight of a tensor whose stored bits change, in order; no more than `most` of them.
+
+    Raises:
+        PatchError: A weight that changes is not finite, or becomes so.
+    """
+    storage = FILE_STORAGES[dtype]
+    before, after = (np.ascontiguousarray(storage.round(values)) for values in (old, new))
+    unsigned = f"u{before.itemsize}"
+    where = np.argwhere(before.view(unsigned) != after.view(unsigned))[:most]
+    index = tuple(where.T)
+    before, after = before[index], after[index]
+    if not (np.isfinite(before).all() and np.isfinite(after).all()):
+        raise PatchError(f"'{'.'.join(key)}' holds a weight that is not finite, or out of range for {dtype}")
+    bits = zip(where.tolist(), storage.bits_of(before), storage.bits_of(after), strict=True)
+    return [WeightChange(Address(*key, tuple(one)), dtype, old_bits, new_bits) for one, old_bits, new_bits in bits]

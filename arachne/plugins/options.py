@@ -19,7 +19,7 @@ from typing import Any, ClassVar, Self
 
 from arachne.errors import UsageError, did_you_mean
 
-KINDS = ("int", "float", "str", "bool", "tuple[str, ...]", "tuple[float, float]")
+OPTION_TYPES = ("int", "float", "str", "bool", "tuple[str, ...]", "tuple[float, float]")
 """Types that an option may be annotated with, each also with `| None`; `Sequence[str]` is kept as `tuple[str, ...]`."""
 
 WORDS = {
@@ -44,7 +44,7 @@ class Option:
 
     Attributes:
         name: The field's name.
-        kind: One of `KINDS`.
+        kind: One of `OPTION_TYPES`.
         optional: Whether None is a value too.
         default: Its value unless another is given.
         help: What it does, one sentence.
@@ -161,8 +161,10 @@ def options_of(plugin: type[Any]) -> tuple[Option, ...]:
         if declared is not None:
             text = inspect.formatannotation(one.type) if not isinstance(one.type, str) else one.type
             kind = text.removesuffix(" | None").replace("Sequence[str]", "tuple[str, ...]")
-            if kind not in KINDS:
-                raise TypeError(f"{plugin.__name__}.{one.name} is a '{text}', expected one of {', '.join(KINDS)}")
+            if kind not in OPTION_TYPES:
+                raise TypeError(
+                    f"{plugin.__name__}.{one.name} is a '{text}', expected one of {', '.join(OPTION_TYPES)}"
+                )
             paper = one.default if declared["paper"] is _UNSET else declared["paper"]
             found.append(Option(one.name, kind, text.endswith(" | None"), one.default, **{**declared, "paper": paper}))
     return tuple(found)

@@ -240,7 +240,7 @@ TASKS = Table(
         "detection": "arachne.tasks:Detection",
         "multilabel": "arachne.tasks:Multilabel",
         "regression": "arachne.tasks:Regression",
-        "rule": "arachne.tasks:Rule",
+        "rule": "arachne.tasks:RuleTask",
         "segmentation": "arachne.tasks:Segmentation",
         "single-label": "arachne.tasks:SingleLabel",
         "tokens": "arachne.tasks:Tokens",

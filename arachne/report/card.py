@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from arachne.evidence.verdict import capitalise
 from arachne.model.values import Description
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows
-from arachne.report.printable import printable
-from arachne.text import p_value, percent
+from arachne.text import p_value, percent, printable
 
 if TYPE_CHECKING:
     from arachne.patch import Patch

@@ -1,9 +1,9 @@
-"""Searchers side by side, as `compare.json` has them: tables for a terminal, and the schema of that file."""
+"""Searchers side by side, as `compare.json` has them: tables for a terminal, the page, and the schema."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from typing import Any
@@ -12,12 +12,18 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 
+from arachne.errors import InputError
 from arachne.report.console import Ink
+from arachne.report.front_charts import COLOURS
+from arachne.report.html import TONES, environment, script_and_hash
 from arachne.text import percent
 
 SCHEMA = "arachne.comparison/1"
 BUDGETS = (0.001, 0.005, 0.01, 0.02)
 """The break rates of the small table."""
+
+NAME_WIDTH = 20
+"""Longer names of searchers go on in the next line."""
 
 
 def comparison_schema() -> dict[str, Any]:
@@ -36,16 +42,18 @@ class ComparisonTable:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
         ink, rows = Ink(options.ascii_only), self.comparison["searchers"]
-        yield ink.text(f"held out, within a budget of {percent(self.comparison['budget'])}, with 95 % intervals")
-        table = _table("searcher", "repaired", "broken", "accuracy", "weights", "seconds")
-        table.add_column("verdict", overflow="fold")
+        budget = percent(self.comparison["budget"])
+        yield ink.text(f"held out, within a budget of {budget}, with 95 % intervals; s: processor time")
+        names = [row["searcher"] for row in rows]
+        table = _table("searcher", names, "repaired", "broken", "accuracy", "weights", "s")
+        table.add_column("verdict", overflow="fold", max_width=7)
         for row in rows:
             cells = ("-", "-", "-") if row["held_out"] is None else _shares(row["held_out"])
             weights = "-" if row["weights"] is None else f"{row['weights']:,}"
             columns = (*cells, weights, f"{row['seconds']:.1f}", row["verdict"])
             table.add_row(ink.text(row["searcher"]), *map(ink.text, columns))
         yield table
-        table = _table("repaired and broken within", *(f"{100 * budget:g} %" for budget in BUDGETS))
+        table = _table("repaired, broken within", names, *(f"{100 * budget:g} %" for budget in BUDGETS))
         for row in rows:
             table.add_row(ink.text(row["searcher"]), *(ink.text(_short(at["held_out"])) for at in row["at"]))
         yield table
@@ -81,9 +89,32 @@ def _short(counts: Mapping[str, Any] | None) -> str:
 _SHARES = (("repaired", "negatives"), ("broken", "positives"))
 
 
-def _table(name: str, *columns: str) -> Table:
-    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False)
-    table.add_column(name, overflow="fold", max_width=20)
+def _table(name: str, names: Sequence[str], *columns: str) -> Table:
+    """Make a table whose first column is as wide as the names in it, of up to 20 letters."""
+    width = min(NAME_WIDTH, max(map(len, names), default=0))
+    table = Table(box=SIMPLE_HEAD, padding=(0, 1), pad_edge=False, collapse_padding=True)
+    table.add_column(name, overflow="fold", min_width=width, max_width=NAME_WIDTH)
     for column in columns:
         table.add_column(column, justify="right", no_wrap=True)
     return table
+
+
+def render(comparison: Mapping[str, Any]) -> str:
+    """Render a comparison as HTML; equal objects give equal bytes.
+
+    Raises:
+        InputError: Not a comparison, or one of another version.
+    """
+    if comparison.get("schema") != SCHEMA:
+        raise InputError(f"expected a comparison of schema '{SCHEMA}', got '{comparison.get('schema')}'")
+    rows = [
+        {**row, "colour": number, "css": f"maker-{number % COLOURS}", "tone": TONES.get(row["verdict"], "unsure")}
+        for number, row in enumerate(comparison["searchers"])
+    ]
+    best = next((row["tone"] for row in rows if row["searcher"] == comparison["best"]), "bad")
+    script, script_hash = script_and_hash("compare.js")
+    return (
+        environment()
+        .get_template("compare.html.j2")
+        .render(comparison=comparison, rows=rows, tone=best, budgets=BUDGETS, script=script, script_hash=script_hash)
+    )

@@ -11,7 +11,7 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 from rich.text import Text
 
-from arachne.report.printable import printable
+from arachne.text import printable
 
 BAR_WIDTH = 20
 NO_BREAK = "\N{NO-BREAK SPACE}"

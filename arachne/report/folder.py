@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from arachne.errors import EnvironmentFaultError, InputError, ModelError, UsageError
-from arachne.io.atomic import atomic_write
+from arachne.io.files import atomic_write
 from arachne.io.folder import Identity, identity
 from arachne.io.manifest import MANIFEST, Entries, read_manifest, update_manifest
 from arachne.io.moving import put_file

@@ -78,16 +78,22 @@ def _values(point: MeasuredCandidate, objective: Objective) -> dict[str, float |
     return {name: None if part is None else sign * part.cost(objective) for name, part in parts.items()}
 
 
-def _counts(outcome: Outcome | None) -> dict[str, int] | None:
-    if outcome is None:
-        return None
+def counts_object(outcome: Outcome | PartEvidence) -> dict[str, Any]:
+    """How many were repaired, how many broke, and the 95 % intervals of both shares."""
     repair, breakage = outcome.repair, outcome.breakage
     return {
         "repaired": repair.count,
         "negatives": repair.total,
+        "repair_interval": repair.interval,
         "broken": breakage.count,
         "positives": breakage.total,
+        "break_interval": breakage.interval,
     }
+
+
+def _counts(outcome: Outcome | None) -> dict[str, int] | None:
+    counts = {} if outcome is None else counts_object(outcome)
+    return {name: value for name, value in counts.items() if not name.endswith("interval")} or None
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.report.front import counts_object
 from arachne.report.pictures import show_inputs
 
 if TYPE_CHECKING:
@@ -77,21 +78,9 @@ def _point(point: MeasuredCandidate, chosen: bool) -> dict[str, Any]:
         "weights": point.weights,
         "minimised_from": point.minimised_from,
         "chosen": chosen,
-        "seen": _counts(point.seen),
-        "choose": None if compared is None else _counts(compared),
-        "held_out": None if point.held_out is None else _counts(point.held_out),
-    }
-
-
-def _counts(outcome: Outcome) -> dict[str, Any]:
-    repair, breakage = outcome.repair, outcome.breakage
-    return {
-        "repaired": repair.count,
-        "negatives": repair.total,
-        "repair_interval": repair.interval,
-        "broken": breakage.count,
-        "positives": breakage.total,
-        "break_interval": breakage.interval,
+        "seen": counts_object(point.seen),
+        "choose": None if compared is None else counts_object(compared),
+        "held_out": None if point.held_out is None else counts_object(point.held_out),
     }
 
 

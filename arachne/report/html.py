@@ -16,10 +16,9 @@ from arachne.report import charts, front_charts
 from arachne.report.front_page import makers
 from arachne.report.json import dumps
 from arachne.report.page import PAGE_SCHEMA
-from arachne.report.printable import printable
 from arachne.report.searcher_words import describe_searcher
 from arachne.scoring.statistics import interval
-from arachne.text import p_value, percent
+from arachne.text import p_value, percent, printable
 
 if TYPE_CHECKING:
     from jinja2 import Environment

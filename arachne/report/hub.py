@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from arachne.errors import UsageError
-from arachne.report.printable import printable
+from arachne.text import printable
 
 LIBRARIES = {"torch": "pytorch", "keras": "keras", "onnx": "onnx"}
 """The Hub's name for a backend's framework, where it has one."""

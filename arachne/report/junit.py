@@ -7,24 +7,25 @@ from collections.abc import Sequence
 from xml.etree import ElementTree
 
 from arachne.evidence import GateResult, Verdict
-from arachne.report.printable import printable
+from arachne.text import printable
+
+SUITE = "arachne"
 
 
-def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, seconds: float = 0.0, suite: str = "arachne") -> bytes:
+def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, seconds: float = 0.0) -> bytes:
     """One test per gate, with its value; the verdict as a property and in the output.
 
     Args:
         gates: The gates.
         verdict: What the evidence came to.
         seconds: How long the run took; a gate by itself takes no time, so it has none.
-        suite: What the tests are called.
     """
     root = ElementTree.Element("testsuites")
     failures = str(sum(gate.failed for gate in gates))
     tests = ElementTree.SubElement(
         root,
         "testsuite",
-        name=suite,
+        name=SUITE,
         tests=str(len(gates)),
         failures=failures,
         errors="0",
@@ -41,7 +42,7 @@ def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, seconds: float =
     for name, value in said.items():
         ElementTree.SubElement(properties, "property", name=name, value=_legal(value))
     for gate in gates:
-        case = ElementTree.SubElement(tests, "testcase", classname=suite, name=_legal(gate.gate.text))
+        case = ElementTree.SubElement(tests, "testcase", classname=SUITE, name=_legal(gate.gate.text))
         if gate.failed:
             failure = ElementTree.SubElement(case, "failure", type="gate", message=_legal(str(gate)))
             failure.text = _legal(f"{gate}\n{verdict}")
@@ -54,7 +55,7 @@ def junit_xml(gates: Sequence[GateResult], verdict: Verdict, *, seconds: float =
 def _value(value: float | str) -> str:
     if isinstance(value, str):
         return value
-    return "unknown" if math.isnan(value) else f"{value:.6g}"
+    return "unknown" if math.isnan(value) else f"{value + 0.0:.6g}"  # no -0
 
 
 def _legal(text: str) -> str:

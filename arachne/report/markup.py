@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-from arachne.report.printable import printable
+from arachne.text import printable
 
 CELL = "padding:2px 10px;text-align:left"
 

@@ -8,10 +8,11 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from arachne.choose.budget import BREAK_BUDGET
 from arachne.evidence.grade import OVERRUN, REDUCED, REMOVED, TOO_FEW
 
-SMALLER, LARGER = "0.1%", "2%"
-"""Budgets to try when the repair broke too much, and when it did too little."""
+SMALLER, LARGER = (0.005, 0.001, 0.0), (0.02, 0.05, 0.1)
+"""Budgets to try when the repair broke too much, and when it did too little; the first beyond the one it had."""
 
 
 @dataclass(frozen=True)
@@ -51,17 +52,24 @@ def next_steps(
         "Let a pipeline stop if the repair does not hold",
         ["evaluate", *given.model, *given.data, "--patch", patch, "--fail-if", f"verdict < {REDUCED}"],
     )
+    made_by_code = given.model if given.model[:1] == ("--model",) else ()  # `choose` runs no code that is not typed
+    had = BREAK_BUDGET if result.get("budget") is None else result["budget"]
+    tried = [share for share in (SMALLER if costly else LARGER) if (share < had if costly else share >= 2 * had)]
     other = _step(
         "Take another point of the same front, without a new search",
-        ["choose", folder, "--max-break", SMALLER if costly else LARGER, "-o", f"{folder}-other"],
+        ["choose", folder, *made_by_code, "--max-break", f"{100 * (tried or [had])[0]:g}%", "-o", f"{folder}-other"],
     )
+    front = front and bool(tried)
     again = ["repair", *given.model, *given.data, "--target", result["target"], "-o", f"{folder}-again"]
     compare = _step(
         "See whether another search does better",
         ["compare", *given.model, *given.data, "--target", result["target"], "-o", f"{folder}-compared"],
     )
     if good:
-        return [apply, gate, *([other] if front else [])]
+        steps = [apply, gate]
+        if front:
+            steps.insert(0 if _is_weak(result) else 2, other)
+        return steps
     if result["verdict"] == TOO_FEW:
         return [_scan(given, "Collect more inputs that show the fault, or repair one that more inputs show", folder)]
     steps = [other] if front else []
@@ -70,6 +78,12 @@ def next_steps(
     if words:
         steps.append(_step("Search among the vectors of words alone", [*again, "--search", "margin@embeddings"]))
     return [*steps, compare]
+
+
+def _is_weak(result: Mapping[str, Any]) -> bool:
+    """Tell whether more than half of the fault is left."""
+    counts = result["held_out"]
+    return 2 * int(counts["target_errors_after"]) > int(counts["target_errors_before"])
 
 
 def _scan(given: Given, sentence: str, folder: str) -> dict[str, str]:

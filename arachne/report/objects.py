@@ -8,7 +8,6 @@ from dataclasses import asdict
 from importlib import resources
 from typing import TYPE_CHECKING, Any
 
-from arachne.data.confusions import Confusion
 from arachne.evidence import Evidence, Flips, GateResult, LabelNoise, Verdict
 from arachne.model.values import Address
 from arachne.report.json import clean
@@ -16,7 +15,9 @@ from arachne.report.part_object import MAX_LISTED_INPUTS, part_counts, part_obje
 
 if TYPE_CHECKING:
     from arachne.causes import Cause, Experiment
+    from arachne.data.part import Part
     from arachne.evidence.forecast import Forecast
+    from arachne.evidence.scan import Scan
     from arachne.localise.base import Localisation
 
 SCHEMA = "arachne.result/1"
@@ -139,45 +140,45 @@ def flips_object(flips: Flips) -> dict[str, Any]:
     }
 
 
-def outlook_objects(forecast: Forecast | None, experiments: Mapping[str, Experiment]) -> dict[str, Any]:
-    """The forecast made before the search, and experiments with causes by target, as far as there are any."""
-    tried = {target: one.to_json() for target, one in experiments.items()}
+def outlook_objects(
+    forecast: Forecast | None, experiments: Mapping[str, Experiment], copies: Mapping[str, Part]
+) -> dict[str, Any]:
+    """The forecast made before the search, and experiments with causes by target, as far as there are any.
+
+    Args:
+        forecast: The forecast.
+        experiments: The experiments.
+        copies: Copies with the cause planted that were to be repaired too, by target.
+    """
+    tried = {target: {**one.to_json(), "copies": len(copies.get(target, ()))} for target, one in experiments.items()}
     ahead = {} if forecast is None else {"forecast": forecast.to_json()}
     return {**ahead, **({"experiments": tried} if tried else {})}
 
 
 def scan_object(
-    confusions: Sequence[Confusion],
-    *,
-    accuracy: float,
-    inputs: int,
-    backend: str,
-    wildcards: Sequence[Confusion] = (),
-    causes: Sequence[Cause] = (),
-    batch_dependent: Sequence[Mapping[str, Any]] = (),
-    forecast: Forecast | None = None,
-    health: Sequence[str] = (),
+    scan: Scan, *, backend: str, causes: Sequence[Cause] | None = None, health: Sequence[str] = ()
 ) -> dict[str, Any]:
     """The object that `scan --json` prints: the mistakes, the most frequent first, and what they share."""
     faults, together = (
         [{"target": c.target, "count": c.count, "share": c.share, "share_of_class": c.share_of_class} for c in several]
-        for several in (confusions, wildcards)
+        for several in (scan.faults, scan.wildcards)
     )
-    scan: dict[str, Any] = clean(
+    unsteady, forecast = scan.batch_dependent, scan.forecast
+    found: dict[str, Any] = clean(
         {
             "schema": SCAN_SCHEMA,
             "backend": backend,
-            "inputs": inputs,
-            "accuracy": accuracy,
+            "inputs": len(scan.data),
+            "accuracy": scan.accuracy,
             "faults": faults,
             "wildcards": together,
-            "causes": [cause.to_json() for cause in causes],
-            "batch_dependent": list(batch_dependent),
-            "forecast": None if forecast is None else {"target": confusions[0].target, **forecast.to_json()},
+            "causes": [cause.to_json() for cause in causes or ()],
+            "batch_dependent": unsteady.to_json() if unsteady else [],
+            "forecast": None if forecast is None else {"target": scan.faults[0].target, **forecast.to_json()},
             "health": list(health),
         }
     )
-    return scan
+    return found
 
 
 def localisation_object(localisation: Localisation, *, target: str, seed: int | None, backend: str) -> dict[str, Any]:

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from arachne.report.markup import table
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, first_by_size, row_changes, size_of, summed_up
-from arachne.report.printable import printable
-from arachne.text import pluralise
+from arachne.text import pluralise, printable
 
 if TYPE_CHECKING:
     from arachne.patch import Patch, WeightChange
@@ -149,7 +148,7 @@ def facts(provenance: Mapping[str, Any]) -> list[tuple[str, str]]:
     pairs = [(name, value) for name, value in pairs if value and name != "stack"]
     parts = provenance.get("stack")
     if isinstance(parts, list):
-        pairs.append(("stack of", pluralise(len(parts), "patch", "patches")))
+        pairs.append(("stacked", pluralise(len(parts), "patch", "patches")))
     origin = provenance.get("derived_from")
     if isinstance(origin, Mapping):
         for tensor in origin.get("tensors", ()):

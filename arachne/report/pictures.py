@@ -18,8 +18,8 @@ from PIL import Image, ImageDraw
 from arachne.data.labelled import LabelledData
 from arachne.data.layout import MIN_CORRELATION, as_pictures, neighbour_correlation, picture_layout
 from arachne.data.readers.images import is_outside
-from arachne.data.text_columns import find_texts
 from arachne.model.values import Array, batches
+from arachne.text import number_text
 
 LONGEST_TEXT = 400
 AT_ONCE = 256
@@ -50,7 +50,7 @@ def show_inputs(data: LabelledData, rows: Sequence[int], frames: Array | None = 
     """
     if not len(rows):
         return []
-    texts = find_texts(data)
+    texts = data.texts
     if texts is not None:
         return [_text(str(texts[row])) for row in rows]
     array = _one_array(data)
@@ -211,7 +211,7 @@ def _curve(values: Array) -> Shown:
 def _values(values: Array, names: Sequence[str] | None) -> Shown:
     flat = values.ravel()
     shown = [
-        [str(number) if names is None else names[number], f"{float(value):.4g}"]
+        [str(number) if names is None else names[number], number_text(float(value))]
         for number, value in enumerate(flat[:MOST_VALUES].tolist())
     ]
     return {"kind": "values", "values": shown, "more": max(0, flat.size - MOST_VALUES)}

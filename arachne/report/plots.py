@@ -10,8 +10,7 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.io.files import atomic_write
 from arachne.localise.base import Localisation
-from arachne.report.printable import printable
-from arachne.text import pluralise
+from arachne.text import pluralise, printable
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

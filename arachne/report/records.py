@@ -18,6 +18,7 @@ from dataclasses import astuple, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
 from arachne.errors import EnvironmentFaultError
 from arachne.io.output_paths import create_file, environment_faults, make_folder
@@ -31,6 +32,7 @@ T = TypeVar("T")
 ANSWER_SECONDS = 30.0
 """How long MLflow's server may take to answer."""
 
+EXPERIMENT = "arachne"
 MEASURES = ("fitness", "repaired", "broken", "evaluations", "replaced")
 
 ARTEFACTS = ("patch.json", "result.json", "report.html", "MODEL_CARD.md", "history.csv")
@@ -63,7 +65,6 @@ class MLflowRecorder:
 
     Args:
         tracking_uri: Where runs are kept; MLflow's own choice when None.
-        experiment: The experiment's name.
         parameters: Settings to keep with the run.
 
     Raises:
@@ -74,25 +75,26 @@ class MLflowRecorder:
         self,
         *,
         tracking_uri: str | None = None,
-        experiment: str = "arachne",
         parameters: Mapping[str, Any] | None = None,
     ) -> None:
         os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # a server that is not there is said soon
+        if tracking_uri is not None and urlsplit(tracking_uri).scheme in ("", "file"):
+            os.environ.setdefault("MLFLOW_ALLOW_FILE_STORE", "true")  # MLflow 3 keeps runs in a folder on request alone
         self._entities = _import_or_explain("mlflow.entities", "mlflow-skinny")
         self._silent = False
         try:
             self._client = _import_or_explain("mlflow", "mlflow-skinny").MlflowClient(tracking_uri=tracking_uri)
-            self.run_id: str = self._ask(lambda: self._begin(experiment, parameters or {}))
+            self.run_id: str = self._ask(lambda: self._begin(parameters or {}))
         except EnvironmentFaultError:
             raise
         except Exception as error:  # whatever its stores and their connections raise
             reason = " ".join(str(error).split())
             raise EnvironmentFaultError(f"MLflow cannot keep a run in '{tracking_uri}': {reason}") from error
 
-    def _begin(self, experiment: str, parameters: Mapping[str, Any]) -> str:
+    def _begin(self, parameters: Mapping[str, Any]) -> str:
         """Make a run, and say which."""
-        found = self._client.get_experiment_by_name(experiment)
-        number = self._client.create_experiment(experiment) if found is None else found.experiment_id
+        found = self._client.get_experiment_by_name(EXPERIMENT)
+        number = self._client.create_experiment(EXPERIMENT) if found is None else found.experiment_id
         run_id: str = self._client.create_run(number).info.run_id
         for name, value in parameters.items():
             self._client.log_param(run_id, name, value)

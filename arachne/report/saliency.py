@@ -19,7 +19,7 @@ from arachne.data.layout import as_pictures, picture_layout
 from arachne.data.lazy.memmap import gather
 from arachne.errors import UsageError
 from arachne.model.backend import LossGradient, ModelBackend
-from arachne.model.values import Array, Inputs
+from arachne.model.values import Array, Inputs, by_name, map_arrays
 from arachne.report.pictures import Shown, is_hidden, paint_map, picture_sample, show_pictures
 
 if TYPE_CHECKING:
@@ -100,14 +100,14 @@ class _View:
 
     Attributes:
         inputs: All inputs.
-        name: The array that holds the pictures; None where there is one array.
+        name: The name of the array that holds the pictures.
         layout: How they become pictures.
         mean: The mean picture, in the inputs' shape.
         deviation: How far values lie apart.
     """
 
     inputs: Inputs
-    name: str | None
+    name: str
     layout: tuple[int, ...]
     mean: Array
     deviation: float
@@ -115,7 +115,7 @@ class _View:
     @classmethod
     def of(cls, inputs: Inputs) -> _View | None:
         """None where no input is a picture of real numbers."""
-        arrays = inputs if isinstance(inputs, Mapping) else {None: inputs}
+        arrays = by_name(inputs)
         if any(array.dtype.kind != "f" for array in arrays.values()):
             return None
         for name, array in arrays.items():
@@ -127,7 +127,7 @@ class _View:
 
     @property
     def _array(self) -> Array:
-        return self.inputs[self.name] if isinstance(self.inputs, Mapping) else self.inputs  # type: ignore[index]
+        return by_name(self.inputs)[self.name]
 
     def pictures(self, positions: Array) -> Array:
         """Some of the pictures, `(n, height, width, channels)`."""
@@ -140,17 +140,12 @@ class _View:
     def maps(self, backend: ModelBackend, positions: Array, labels: Array, wrong: Array) -> Array:
         """How far each pixel favours the wrong class over the true one, `(n, height, width)`."""
         rng = np.random.default_rng(0)
-        arrays = self.inputs if isinstance(self.inputs, Mapping) else {"": self.inputs}
-        mine = self.name or ""
-        batch = {
-            name: np.repeat(np.asarray(gather(array, positions)), COPIES, axis=0) for name, array in arrays.items()
-        }
-        noise = NOISE * self.deviation * rng.standard_normal(batch[mine].shape)
-        noisy = {**batch, mine: (batch[mine] + noise).astype(batch[mine].dtype)}
+        batch = map_arrays(lambda one: np.repeat(np.asarray(gather(one, positions)), COPIES, axis=0), self.inputs)
+        mine = by_name(batch)[self.name]
+        noisy = (mine + NOISE * self.deviation * rng.standard_normal(mine.shape)).astype(mine.dtype)
         loss = difference(np.repeat(wrong, COPIES), np.repeat(labels, COPIES))
-        found = backend.input_gradients(noisy if isinstance(self.inputs, Mapping) else noisy[mine], loss)
-        slopes = np.asarray(found[mine] if isinstance(found, Mapping) else found, np.float64)
-        parts = slopes * (batch[mine] - self.mean)
+        found = backend.input_gradients({**batch, self.name: noisy} if isinstance(batch, Mapping) else noisy, loss)
+        parts = np.asarray(by_name(found)[self.name], np.float64) * (mine - self.mean)
         maps = as_pictures(parts, self.layout).sum(axis=-1)
         return np.asarray(maps.reshape(len(positions), COPIES, *maps.shape[1:]).mean(axis=1))
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from arachne.causes.wording import region_of
+from arachne.causes.interventions import FixedStamp
+from arachne.causes.wording import region_of, region_of_values
 from arachne.data.labelled import LabelledData
 from arachne.data.lazy.memmap import gather
 from arachne.model.values import Array
@@ -25,12 +26,19 @@ MOST_COMPARED = 2000
 MOST_FAULTS = 50
 
 
-def scan_page(scan: Scan, *, command: str | None = None) -> dict[str, Any]:
-    """Everything the page shows, with nothing in it that is not JSON."""
+def scan_page(scan: Scan, *, command: str | None = None, following: str | None = None) -> dict[str, Any]:
+    """Collect everything the page shows, with nothing in it that is not JSON.
+
+    Args:
+        scan: The scan.
+        command: The command line that made it.
+        following: How to go on: a sentence, and below it the command.
+    """
     wrong = sum(fault.count for fault in scan.faults)
     page: dict[str, Any] = clean(
         {
             "command": command,
+            "following": following,
             "source": scan.data.source,
             "inputs": len(scan.true_classes),
             "noun": scan.task.NOUN,
@@ -49,13 +57,14 @@ def scan_page(scan: Scan, *, command: str | None = None) -> dict[str, Any]:
 
 
 def _cause(cause: Cause, scan: Scan) -> dict[str, Any]:
-    members = cause.members[:MOST_MEMBERS].tolist()
+    shown = np.linspace(0, cause.count - 1, min(cause.count, MOST_MEMBERS)).astype(int)  # files are in order of classes
+    members = cause.members[shown].tolist()
     right = scan.predictions == scan.data.labels
     alike = np.flatnonzero(right & np.isin(scan.data.labels, scan.data.labels[cause.members]))
     return {
         "target": cause.target,
         "sentence": cause.sentence,
-        "explanation": cause.explain().splitlines()[1:-1],
+        "explanation": cause.explain().splitlines()[1 : -1 if cause.experiment is None else -2],
         "count": cause.count,
         "members": _cards(scan, members, cause),
         "neighbours": _cards(scan, nearest(scan.data, members[:MOST_NEIGHBOURS], alike), None),
@@ -80,7 +89,7 @@ def _pairs(copies: Copies, rows: list[int], scan: Scan) -> list[dict[str, Any]]:
 
 
 def _cards(scan: Scan, rows: Sequence[int], cause: Cause | None) -> list[dict[str, Any]]:
-    region = None if cause is None else region_of(cause.rule, cause.data)
+    region = None if cause is None else _region(cause)
     return [
         {
             "row": row,
@@ -92,6 +101,15 @@ def _cards(scan: Scan, rows: Sequence[int], cause: Cause | None) -> list[dict[st
         }
         for row, shown in zip(rows, show_inputs(scan.data, rows), strict=True)
     ]
+
+
+def _region(cause: Cause) -> tuple[int, int, int, int] | None:
+    """Return the region that an experiment has confirmed, or else that of the rule; None if there is none."""
+    tried = cause.experiment
+    if tried is not None and tried.verdict == "confirmed" and isinstance(tried.intervention, FixedStamp):
+        stamp = tried.intervention
+        return region_of_values(stamp.index.tolist(), stamp.input, cause.data)
+    return region_of(cause.rule, cause.data)
 
 
 def _outline(

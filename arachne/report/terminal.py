@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from rich.box import SIMPLE_HEAD
@@ -12,7 +12,6 @@ from rich.console import Console, ConsoleOptions, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from arachne.data.confusions import Confusion
 from arachne.evidence import Accuracy, Evidence, PartEvidence, Rate
 from arachne.evidence.grade import NOT_SHOWN, NOTHING_WITHIN, REDUCED, REMOVED, TOO_FEW, WORSE
 from arachne.evidence.group_summary import format_value
@@ -51,11 +50,12 @@ STYLES = {
 
 @dataclass(frozen=True)
 class EvidenceTable:
-    """The verdict, its numbers, and the largest changes."""
+    """The verdict, its numbers, and the largest changes; beside them those of copies, by their names."""
 
     evidence: Evidence
     patch: Patch | None = None
     connection: str | None = None
+    copies: Mapping[str, Evidence] = field(default_factory=dict)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
@@ -80,14 +80,16 @@ class EvidenceTable:
 
     def _numbers(self, ink: Ink) -> Table:
         parts = [part for part in (self.evidence.seen, self.evidence.held_out) if part is not None]
-        table = _table("", *("seen", self.evidence.basis)[-len(parts) :], justify="left")
+        names = [*("seen", self.evidence.basis)[-len(parts) :], *(f"in {_end_of(name)}" for name in self.copies)]
+        parts += [copy.held_out for copy in self.copies.values()]
+        table = _table("", *names, justify="left")
         cells = [_cells(part) for part in parts]
-        for label in cells[-1]:
+        for label in _cells(self.evidence.held_out):
             table.add_row(label, *(ink.text(own.get(label, "")) for own in cells))
-        if len(self.evidence.held_out.targets) > 1:
-            for several in zip(*(part.targets for part in parts), strict=True):
-                counts = (f"{target.errors_before} → {target.errors_after}" for target in several)
-                table.add_row(ink.text(f"  {several[0].target}"), *map(ink.text, counts))
+            if label.startswith("fault") and len(self.evidence.held_out.targets) > 1:
+                for several in zip(*(part.targets for part in parts), strict=True):
+                    counts = (f"{target.errors_before:,} → {target.errors_after:,}" for target in several)
+                    table.add_row(ink.text(f"  {several[0].target}"), *map(ink.text, counts))
         fairness = [part.fairness for part in parts if part.fairness is not None]
         if fairness:
             table.add_row(ink.text(str(fairness[0].objective)), *(ink.text(_objective(one)) for one in fairness))
@@ -164,41 +166,30 @@ class EvidenceTable:
 class ScanTable:
     """The mistakes a model makes, the most frequent first."""
 
-    confusions: Sequence[Confusion]
-    accuracy: float
-    inputs: int
-    wildcards: Sequence[Confusion] = ()
+    scan: Scan
     causes: Sequence[Cause] | None = None
     groups: Fairness | None = None
-    noun: str = "input"
-
-    @classmethod
-    def of(cls, scan: Scan, causes: Sequence[Cause] | None = None, groups: Fairness | None = None) -> ScanTable:
-        """Return the table of a scan, which counts decisions."""
-        counted = len(scan.true_classes)
-        return cls(scan.faults, scan.accuracy, counted, scan.wildcards, causes, groups, scan.task.NOUN)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
         """Called by rich when the table is printed."""
         ink = Ink(options.ascii_only)
-        wrong = sum(confusion.count for confusion in self.confusions)
-        kinds = len(self.confusions)
-        counts = f"{wrong:,} of {self.inputs:,} {self.noun}s wrong, {pluralise(kinds, 'kind')} of mistake"
-        yield Text(f"accuracy {percent(self.accuracy)}: {counts}")
+        faults, noun = self.scan.faults, self.scan.task.NOUN
+        wrong, kinds, counted = sum(fault.count for fault in faults), len(faults), len(self.scan.true_classes)
+        counts = f"{wrong:,} of {counted:,} {noun}s wrong, {pluralise(kinds, 'kind')} of mistake"
+        yield Text(f"accuracy {percent(self.scan.accuracy)}: {counts}")
         yield from self._groups(ink)
-        if not self.confusions:
+        if not faults:
             return
         yield from self._causes(ink, wrong, options.max_width)
         table = _table("target", "count", "share of mistakes")
         table.add_column("")
-        most = self.confusions[0].count
-        for fault in self.confusions[:MOST_FAULTS]:
-            bar = ink.bar(fault.count / most)
+        for fault in faults[:MOST_FAULTS]:
+            bar = ink.bar(fault.count / faults[0].count)
             table.add_row(ink.text(fault.target), str(fault.count), percent(fault.share), bar)
         yield table
         rarer = f"and {pluralise(kinds - MOST_FAULTS, 'rarer kind')}, which --json lists" if kinds > MOST_FAULTS else ""
         together = ", ".join(
-            f"{fault.target} {fault.count} ({percent(fault.share)})" for fault in self.wildcards[:MOST_WILDCARDS]
+            f"{fault.target} {fault.count} ({percent(fault.share)})" for fault in self.scan.wildcards[:MOST_WILDCARDS]
         )
         if rarer or together:
             said = "; ".join(filter(None, [rarer, f"together: {together}" * bool(together)]))
@@ -294,13 +285,21 @@ def _cells(part: PartEvidence) -> dict[str, str]:
 
 def _class_line(classes: Sequence[Accuracy]) -> str:
     """Say in how many classes accuracy rises and falls, and where most."""
-    ranked = sorted(classes, key=lambda accuracy: -accuracy.change)
-    rise, fall = sum(one.change > 0 for one in ranked), sum(one.change < 0 for one in ranked)
-    best, worst = ranked[0], ranked[-1]
-    up = f" (most in {best.name}, by {100 * best.change:.1f} points)" if rise else ""
-    down = f" (most in {worst.name}, by {-100 * worst.change:.1f} points)" if fall else ""
-    counts = (f"{rise or 'none'}{up}", f"{fall or 'none'}{down}")
-    return f"Of {pluralise(len(ranked), 'class', 'classes')}, accuracy rises in {counts[0]} and falls in {counts[1]}."
+    classes = [one for one in classes if one.total]
+    if not classes:
+        return "No class has inputs here."
+    rising = sorted((one for one in classes if one.change > 0), key=lambda one: -one.change)
+    falling = sorted((one for one in classes if one.change < 0), key=lambda one: one.change)
+    counts = (_count_classes(rising), _count_classes(falling))
+    return f"Of {pluralise(len(classes), 'class', 'classes')}, accuracy rises in {counts[0]} and falls in {counts[1]}."
+
+
+def _count_classes(ranked: Sequence[Accuracy]) -> str:
+    """Say how many classes these are, and how far the first of them moved: `3 (most in 7, by 4.0 points)`."""
+    if not ranked:
+        return "none"
+    most = f"most in {ranked[0].name}" if len(ranked) > 1 else ranked[0].name
+    return f"{len(ranked)} ({most}, by {100 * abs(ranked[0].change):.1f} points)"
 
 
 def _objective(fairness: Fairness) -> str:
@@ -335,4 +334,4 @@ def _table(name: str, *columns: str, justify: Literal["left", "right"] = "right"
 
 def scan_text(scan: Scan) -> str:
     """The causes and the mistakes of a scan as plain text."""
-    return as_text(ScanTable.of(scan, scan.causes if scan.task.no_causes is None else None))
+    return as_text(ScanTable(scan, scan.causes if scan.task.no_causes is None else None))

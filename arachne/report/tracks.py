@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from arachne.evidence import Evidence
     from arachne.search.state import Generation
 
-KINDS = ("mlflow", "tensorboard")
+TRACKERS = ("mlflow", "tensorboard")
 
 
 def local_path(tracker: str) -> Path | None:
@@ -111,6 +111,6 @@ def parse_tracker(tracker: str) -> tuple[str, str]:
     kind, colon, where = tracker.partition(":")
     if not colon or (kind == "tensorboard" and not where):
         raise UsageError(f"a repair is tracked in 'mlflow:URI' or 'tensorboard:FOLDER', got '{tracker}'")
-    if kind not in KINDS:
-        raise UsageError(f"no tracking named '{kind}'" + did_you_mean(kind, KINDS))
+    if kind not in TRACKERS:
+        raise UsageError(f"no tracking named '{kind}'" + did_you_mean(kind, TRACKERS))
     return kind, where

@@ -11,6 +11,7 @@ import numpy as np
 from arachne.choose.budget import Budget, Choice
 from arachne.choose.minimise import minimise
 from arachne.choose.select import select_point
+from arachne.choose.simplest import simple_choices
 from arachne.data.grouping import groups_by_column
 from arachne.data.part import Part
 from arachne.data.split import Split
@@ -49,24 +50,32 @@ def minimise_choice(
 ) -> tuple[SearchResult, tuple[MeasuredCandidate, ...]]:
     """Minimise the chosen point if it then still keeps the budget; the larger one goes to the end of the front.
 
-    A point with a guarantee stays as it is, because the guarantee was tested for that very patch.
+    What simpler searchers offer is minimised too, as a repair by one of them alone does: they are compared with the
+    choice. A point with a guarantee stays as it is, because the guarantee was tested for that very patch.
     """
-    if choice.index is None or choice.budget.confidence is not None or found.front[choice.index].held_back is None:
+    if choice.index is None or choice.budget.confidence is not None:
         return found, points
-    large = points[choice.index]
-    candidate = minimise(problem, large.candidate)
+    front, measured = list(found.front), list(points)
+    offers = [number for _, number in simple_choices(points, choice, problem.split.class_names)]
+    for number in (choice.index, *offers):
+        small = _minimise_point(problem, points[number], choice)
+        if small is not None:
+            front.append(front[number])
+            measured.append(measured[number])
+            front[number], measured[number] = small.candidate, small
+    return replace(found, front=tuple(front)), tuple(measured)
+
+
+def _minimise_point(problem: Problem, large: MeasuredCandidate, choice: Choice) -> MeasuredCandidate | None:
+    """Return a point with fewer weights that still keeps the budget; None if there is none."""
+    candidate = large.candidate if large.candidate.held_back is None else minimise(problem, large.candidate)
     if candidate is large.candidate:
-        return found, points
+        return None
     rows = np.zeros(0, np.int64) if problem.rows is None else problem.rows
     (small,) = measure_front(problem.backend, problem.split, [candidate], rows, problem.cuts)
-    small = replace(small, minimised_from=large.weights)
-    small = replace(small, minimised_for=choice.budget.max_break)
+    small = replace(small, minimised_from=large.weights, minimised_for=choice.budget.max_break)
     kept = select_point([small], choice.budget, problem.split.class_names, choice.objective).index is not None
-    if not kept or (candidate.edit is None and small.weights >= large.weights):
-        return found, points
-    front, measured = [*found.front, large.candidate], [*points, large]
-    front[choice.index], measured[choice.index] = candidate, small
-    return replace(found, front=tuple(front)), tuple(measured)
+    return small if kept and (candidate.edit is not None or small.weights < large.weights) else None
 
 
 def build_patch(
@@ -99,6 +108,9 @@ def build_patch(
     evidence = measure(backend, patch, split, run=lambda part: verify_scores(backend, part, predicted(part)), **more)
     if choice is not None:
         evidence = with_limits(evidence, choice.budget, split)
+    trials = points[found.chosen].out_of_fold if choice is not None and points else None
+    if trials is not None:
+        evidence = replace(evidence, repaired_in_trials=trials.repair.count)
     return found, patch.with_evidence(patch_evidence(evidence)), evidence
 
 

@@ -34,7 +34,7 @@ from arachne.io.manifest import (
 )
 from arachne.io.moving import ASIDE, exchange, exchange_back, put_new
 from arachne.io.output_paths import allowed_mode, check_room, environment_faults, folders_above
-from arachne.io.ownership import OPEN, check_ours_alone
+from arachne.io.own_key import OPEN, check_ours_alone
 from arachne.io.working_folder import CHECKPOINTS, DRAFT, HIDDEN, WorkingFolder, hidden_beside, working_folder
 
 

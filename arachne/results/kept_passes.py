@@ -27,11 +27,10 @@ from arachne.errors import ArachneError
 from arachne.io.arrays import read_arrays, write_arrays
 from arachne.io.folder import Folder
 from arachne.io.output_paths import make_private_folder, remove_from, touch
-from arachne.io.own_key import read_own_key
-from arachne.io.ownership import OPEN, check_ours_alone
+from arachne.io.own_key import OPEN, check_ours_alone, read_own_key
 from arachne.model.backend import ModelBackend
 from arachne.model.lazy import is_lazy
-from arachne.model.values import Array, Inputs, count, take
+from arachne.model.values import Array, Inputs, by_name, count, take
 from arachne.patch.in_memory import base_of
 from arachne.scoring.tail_cache import TailCache, fitting_tail, run_and_keep
 
@@ -179,7 +178,7 @@ def pass_key(backend: ModelBackend, inputs: Inputs) -> str | None:
 
 def _inputs_sha256(inputs: Inputs) -> str | None:
     digest = hashlib.sha256()
-    for name, array in sorted(inputs.items()) if isinstance(inputs, Mapping) else [("", inputs)]:
+    for name, array in sorted(by_name(inputs).items()):
         if is_lazy(array) or array.dtype.kind not in "biuf":
             return None
         digest.update(f"{name}\0{array.dtype.str}\0{array.shape}\0".encode())
@@ -241,7 +240,7 @@ def run_or_find(backend: ModelBackend, inputs: Inputs) -> tuple[Array, TailCache
 
 
 def confirm_held_out(backend: ModelBackend, part: Part) -> Part:
-    """Compute the outputs that a verdict rests on anew where they may have been kept.
+    """Compute what a verdict rests on anew where it may have been kept: outputs, and activations of the tail.
 
     Outputs that are the same but for rounding, and read as the same decisions, stay as they are: the result is that of
     a run without kept passes, to the byte.
@@ -249,7 +248,7 @@ def confirm_held_out(backend: ModelBackend, part: Part) -> Part:
     passes = _CURRENT.get()
     if passes is None or not passes.used:
         return part
-    fresh = backend.forward(part.data.inputs)
-    other = replace(part, outputs=fresh, cached_activations=None)
+    fresh, tail = run_and_keep(backend, part.data.inputs)
+    other = replace(part, outputs=fresh, cached_activations=tail if part.task.SINGLE else None)
     same = _near(fresh, part.outputs) and np.array_equal(other.predictions, part.predictions)
-    return part if same else other
+    return replace(other, outputs=part.outputs) if same else other

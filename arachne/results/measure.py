@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -17,22 +17,24 @@ from arachne.data.grouping import objective_for_part
 from arachne.data.keeping import attach_kept
 from arachne.data.part import Part
 from arachne.data.read import read_data
-from arachne.data.run import whole_part
+from arachne.data.run import RunModel, whole_part
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.unlabelled import read_unlabelled
 from arachne.errors import PatchError, UsageError
 from arachne.evidence import Evidence, Flips
-from arachne.evidence.evidence import tabulate
+from arachne.evidence.evidence import predict_patched, tabulate
 from arachne.evidence.measure_part import measure_part
 from arachne.evidence.survival import Scores, Survival, count_still_repaired, scores_there
 from arachne.fairness import Objective
 from arachne.model.backend import ModelBackend
-from arachne.model.lazy import is_lazy
+from arachne.model.lazy import is_plain
 from arachne.model.registry import load, name_for_file, weight_file
 from arachne.model.sharding import join_rows, read_shards
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch, apply_to, for_model
+from arachne.results.kept_passes import confirm_held_out
 from arachne.results.result import PatchedModel
+from arachne.scoring.predicted import verify_scores
 from arachne.settings import as_task, make_objective, objective_from, task_from
 from arachne.tasks import SINGLE_LABEL, Task, rule_in
 
@@ -63,19 +65,27 @@ class Measured:
     max_drop: float | None = None
 
     @classmethod
-    def of(cls, part: Part, after: Array, patch: Patch | None) -> Measured:
-        """Scores on the data, without the inputs that the repair has seen, unless it has seen all of them."""
-        if patch is None:
-            return cls(part, after)
+    def of(
+        cls, part: Part, run: Callable[[Part], Array], patch: Patch, confirm: Callable[[Part], Part] = lambda part: part
+    ) -> Measured:
+        """Scores on the data, without the inputs that the repair has seen, unless it has seen all of them.
+
+        Args:
+            part: All of the data.
+            run: Returns the raw outputs of a part with the patch.
+            patch: The patch.
+            confirm: Returns the part that the verdict comes from, with outputs that were not kept from before.
+        """
         objective = objective_from(patch.provenance)
         if objective is not None and objective.group_column not in part.data.columns:
             objective = None  # data without the groups can still tell what was repaired
         budget, drop = _budget_of(patch), _read_share(patch, "max_drop")
         found = find_seen(patch.provenance, part.data)
         if found.rows is None or found.basis != PARTLY_SEEN:
-            return cls(part, after, found.basis, objective=objective, budget=budget, max_drop=drop)
-        seen, others = np.flatnonzero(found.rows), np.flatnonzero(~found.rows)
-        return cls(part.take(others), after[others], HELD_OUT, part.take(seen), after[seen], objective, budget, drop)
+            part = confirm(part)
+            return cls(part, run(part), found.basis, objective=objective, budget=budget, max_drop=drop)
+        seen, others = part.take(np.flatnonzero(found.rows)), confirm(part.take(np.flatnonzero(~found.rows)))
+        return cls(others, run(others), HELD_OUT, seen, run(seen), objective, budget, drop)
 
     @cached_property
     def evidence(self) -> Evidence:
@@ -132,14 +142,26 @@ def measure(
 def measure_scores(
     backend: ModelBackend, part: Part, patch: Patch | None = None, objective: str | Objective | None = None
 ) -> Measured:
-    """Run a patched model over a part that `part_of` made, and keep the scores that the evidence comes from."""
+    """Run a patched model over a part that `part_of` made, and keep the scores that the evidence comes from.
+
+    What the verdict comes from is run anew, where the part came from a kept pass.
+    """
     wanted = make_objective(objective) if isinstance(objective, str) else objective
     wanted = None if wanted is None else objective_for_part(wanted, part)
     if patch is None:
         return Measured(part, part.outputs, objective=wanted)
-    after = PatchedModel(backend, for_model(patch, backend)).forward(part.data.inputs)
-    found = Measured.of(part, after, patch)
+    run = partial(_run_patched, backend, for_model(patch, backend))
+    found = Measured.of(part, run, patch, partial(confirm_held_out, backend))
     return found if wanted is None else replace(found, objective=wanted)
+
+
+def _run_patched(backend: ModelBackend, patch: Patch, part: Part) -> Array:
+    """Return the raw outputs `(n, ...)` of a part with a patch that fits the model."""
+    expected = predict_patched(backend, part, patch)
+    if expected is None:
+        return PatchedModel(backend, patch).forward(part.data.inputs)
+    with patch.apply_temporarily(backend):
+        return verify_scores(backend, part, expected)
 
 
 def part_of(
@@ -149,8 +171,9 @@ def part_of(
     patch: Patch | None = None,
     task: Task | None = None,
     keep_as_is: Any = None,
+    run: RunModel | None = None,
 ) -> Part:
-    """All of the data with the outputs of the model without the patch; arguments as for `measure`."""
+    """All of the data with the outputs of the model without the patch; arguments as for `measure`, and what runs it."""
     task = task_from(patch.provenance) if task is None and patch is not None else task
     task = rule_in(target or (), task) or task
     labelled = read_data(data, task=task)
@@ -158,11 +181,11 @@ def part_of(
         labelled, _ = attach_kept(labelled, None, read_unlabelled(keep_as_is))
     causes = CauseTargets(backend, None if patch is None else patch.provenance.get("causes"))
     if target is not None or patch is None:
-        return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes, task=task)
+        return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes, run=run, task=task)
     targets = patch.provenance.get("target", ["*:*"])
     try:
         wanted = [targets] if isinstance(targets, str) else targets
-        return whole_part(backend, labelled, wanted, causes=causes, task=task)
+        return whole_part(backend, labelled, wanted, causes=causes, run=run, task=task)
     except UsageError as error:
         raise PatchError(f"the target of the patch does not fit: {error}") from error
 
@@ -285,4 +308,4 @@ def _survival(here: Measured, where: str, without: Scores | None, with_patch: Sc
 
 def _run_scores(run: Scores, inputs: Inputs) -> Array:
     """Scores by something that may take plain arrays only, as a quantised copy does."""
-    return join_rows([run(piece) for _, piece in read_shards(inputs)]) if is_lazy(inputs) else run(inputs)
+    return run(inputs) if is_plain(inputs) else join_rows([run(piece) for _, piece in read_shards(inputs)])

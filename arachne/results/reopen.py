@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from arachne.patch import Patch
 from arachne.report.folder import PAGE_DATA, page_again, read_page
 from arachne.results.finalise import with_limits
 from arachne.results.front_file import FRONT, PARTS, StoredFront, read_front
+from arachne.results.kept_passes import confirm_held_out, run_or_find
 from arachne.results.result import RepairResult
 from arachne.search.measured import count_found
 from arachne.settings import Settings, objective_from, task_from
@@ -122,8 +124,10 @@ def open_repair(
         targets = [str(target) for target in patch.provenance["target"]]
         causes, task = CauseTargets(backend, patch.provenance.get("causes")), task_from(patch.provenance)
         others = {"holdout": holdout, "never_break": never_break}
-        split = split_by_rows(backend, data, targets, rows, **others, causes=causes, task=task)
-        split = replace(split, objective=choice.objective)
+        run = partial(run_or_find, backend) if task is None or task.SINGLE else None
+        split = split_by_rows(backend, data, targets, rows, **others, causes=causes, task=task, run=run)
+        held_out = confirm_held_out(backend, split.held_out)
+        split = replace(split, objective=choice.objective, held_out=held_out)
         front = front.read(backend)
         selection = max((candidate.selection for candidate in front.search.front), key=len)
         where = stored.get("localised", {})

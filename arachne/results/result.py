@@ -21,7 +21,7 @@ from arachne.evidence.connections import describe_connections, name_connections
 from arachne.evidence.forecast import Forecast
 from arachne.evidence.grade import NOTHING_WITHIN
 from arachne.fairness import Objective
-from arachne.io.atomic import atomic_write
+from arachne.io.files import atomic_write
 from arachne.io.identity import FileIdentity
 from arachne.io.output_paths import remove
 from arachne.localise import Localisation
@@ -341,6 +341,7 @@ class RepairResult:
             class_limits=before.class_limits,
             group_limits=before.group_limits,
             max_drop=before.max_drop,
+            repaired_in_trials=before.repaired_in_trials,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -363,7 +364,7 @@ class RepairResult:
                     "candidates": self.localisation.n_candidates,
                 },
                 "doubtful": doubtful_objects(self.doubtful),
-                **outlook_objects(self.forecast, self.experiments),
+                **outlook_objects(self.forecast, self.experiments, self.split.copies),
                 "causes": describe_targets(self.split.seen, self.experiments),
                 **({} if self.connection is None else {"connection": self.connection}),
                 "gates": gate_objects([gate.check(self.evidence) for gate in self.gates]),

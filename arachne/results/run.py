@@ -19,6 +19,9 @@ from arachne.search.state import OnGeneration, OnState, each_generation
 OnStep = Callable[[str], None]
 T = TypeVar("T")
 
+TIME_LIMIT = "the time limit"
+"""The words that a reason to stop has where it was the time limit."""
+
 
 class Run:
     """Accompanies a repair from its first stage to its last.
@@ -136,7 +139,7 @@ class Run:
         """Say why a search should end now: the time limit; None while there is time."""
         if self._time_limit is None or time.perf_counter() - self._start < self._time_limit:
             return None
-        return f"the time limit of {self._time_limit:g} s was reached"
+        return f"{TIME_LIMIT} of {self._time_limit:g} s was reached"
 
     def _seconds_so_far(self) -> dict[str, float]:
         """Return the time of each stage, with the one under way as if it ended now."""

@@ -20,7 +20,7 @@ from arachne.errors import UsageError
 from arachne.model.values import Array, Inputs, take
 from arachne.plugins.options import option
 from arachne.rivals.retraining import Retraining, scores_with, to_vector, train
-from arachne.search.base import Problem
+from arachne.search.problem import Problem
 from arachne.tasks import correct
 
 

@@ -21,11 +21,11 @@ from arachne.decisions.losses import LossGradient
 from arachne.errors import UsageError
 from arachne.localise.spectrum import FORMULAS
 from arachne.model.cut import temporary_weights
-from arachne.model.values import Array, Inputs, Weights, check_real, read, take
+from arachne.model.values import Array, Inputs, Weights, by_name, check_real, read, take
 from arachne.plugins.options import option
 from arachne.rivals.features import feature_layer, joined_features
 from arachne.rivals.retraining import Retraining
-from arachne.search.base import Problem
+from arachne.search.problem import Problem
 from arachne.search.state import SearchState
 
 SYNTHESISED_PREFIX = "synthesised."
@@ -81,7 +81,7 @@ class DeepFault(Retraining):
                 "inputs are synthesised from those the model gets right, and it gets none of the seen right"
             )
         rows = np.sort(rng.choice(seen.positives, size=size, replace=False))
-        start = _by_name(read(take(seen.data.inputs, rows)))
+        start = by_name(read(take(seen.data.inputs, rows)))
         found = self.raise_features(problem, start, self._suspicious(problem))
         base = self._ordinary(problem)[1]
         more = min(len(base), max(1, round(size * self.mixed / (1 - self.mixed))))
@@ -94,7 +94,7 @@ class DeepFault(Retraining):
 
     def training_set(self, problem: Problem, arrays: dict[str, Array]) -> tuple[Inputs, Array]:
         inputs, labels = self._ordinary(problem)
-        own = _by_name(read(take(inputs, arrays["rows"])))
+        own = by_name(read(take(inputs, arrays["rows"])))
         both = {name: np.concatenate([arrays[SYNTHESISED_PREFIX + name], array]) for name, array in own.items()}
         answers = np.concatenate([arrays["labels"], labels[arrays["rows"]]])
         return both if isinstance(inputs, Mapping) else both[""], answers
@@ -106,7 +106,7 @@ class DeepFault(Retraining):
         with temporary_weights(problem.backend, _summing(problem, chosen)):
             for _ in range(self.input_steps):
                 inputs: Inputs = found[""] if "" in start else found
-                slopes = _by_name(problem.backend.input_gradients(inputs, _upwards(problem)))
+                slopes = by_name(problem.backend.input_gradients(inputs, _upwards(problem)))
                 for name, slope in slopes.items():
                     low, high = bounds[name]
                     steep = np.abs(slope).reshape(len(slope), -1).max(axis=1)
@@ -139,7 +139,7 @@ class DeepFault(Retraining):
     def _bounds(self, problem: Problem, name: str) -> tuple[float, float]:
         if self.domain is not None:
             return self.domain
-        inputs = _by_name(problem.fitness_inputs.inputs)[name]
+        inputs = by_name(problem.fitness_inputs.inputs)[name]
         return float(inputs.min()), float(inputs.max())
 
 
@@ -161,8 +161,3 @@ def _upwards(problem: Problem) -> LossGradient:
         return gradient
 
     return loss_gradient
-
-
-def _by_name(inputs: Inputs) -> dict[str, Array]:
-    """Return inputs by name; a single array has the empty name."""
-    return dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}

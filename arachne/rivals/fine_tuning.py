@@ -16,11 +16,11 @@ from arachne.errors import UsageError
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
 from arachne.plugins.options import option
-from arachne.search.base import Problem
 from arachne.search.cross_fit import CrossFitted
 from arachne.search.folds import Batch
 from arachne.search.gradient import GradientSearch
 from arachne.search.margin import TARGET_MARGIN
+from arachne.search.problem import Problem
 from arachne.search.state import SearchState
 from arachne.search.weight_choice import last_layer
 from arachne.tasks import best_others, margins

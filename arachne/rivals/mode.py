@@ -24,7 +24,7 @@ from arachne.plugins.options import option
 from arachne.rivals.apricot import training_of
 from arachne.rivals.features import feature_layer, features, joined_features
 from arachne.rivals.retraining import Retraining
-from arachne.search.base import Problem
+from arachne.search.problem import Problem
 from arachne.tasks import correct
 
 

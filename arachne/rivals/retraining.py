@@ -22,7 +22,8 @@ from arachne.model.fitting import OPTIMISERS, Plan
 from arachne.model.values import Array, Inputs, Weights, read, take
 from arachne.plugins.options import option
 from arachne.scoring.plain import forward_with_weights
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 SLICE_BATCHES = 20

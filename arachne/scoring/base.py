@@ -8,6 +8,7 @@ import numpy as np
 
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
+from arachne.tasks.rows import DecisionRows, OutputGradient
 
 
 def ignore_overflow() -> np.errstate:
@@ -25,11 +26,6 @@ class Scorer(ABC):
     made for; with one label for each input these are the numbers of the inputs.
     """
 
-    @property
-    def in_threads(self) -> bool:
-        """Whether several threads may use it at a time."""
-        return False
-
     @abstractmethod
     def scores(self, values: Array, rows: Array) -> Array:
         """Return class scores `(rows, classes)` when the suspects have these values `(k,)`."""
@@ -37,3 +33,23 @@ class Scorer(ABC):
     @abstractmethod
     def gradients(self, values: Array, loss_gradient: LossGradient, rows: Array) -> Array:
         """Return the gradient of a loss over these rows with respect to the suspects, float64 `(k,)`."""
+
+
+class DecisionScorer(Scorer):
+    """Reads decisions from the raw outputs of another scorer.
+
+    Args:
+        outputs: Computes the raw outputs of inputs.
+        decisions: The decisions that `rows` index.
+    """
+
+    def __init__(self, outputs: Scorer, decisions: DecisionRows) -> None:
+        self._outputs, self._decisions = outputs, decisions
+
+    def scores(self, values: Array, rows: Array) -> Array:
+        inputs = self._decisions.inputs_of(rows)
+        return self._decisions.read(self._outputs.scores(values, inputs), inputs, rows)
+
+    def gradients(self, values: Array, loss_gradient: LossGradient, rows: Array) -> Array:
+        inputs = self._decisions.inputs_of(rows)
+        return self._outputs.gradients(values, OutputGradient(self._decisions, loss_gradient, rows, inputs), inputs)

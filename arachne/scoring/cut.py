@@ -69,10 +69,6 @@ class CutScorer(Scorer):
         self._original = suspects.whole_parameters(backend)
         self._elements = {slice_.key: slice_.index for slice_ in suspects.slices}
 
-    @property
-    def in_threads(self) -> bool:
-        return self._cut.IN_THREADS
-
     def scores(self, values: Array, rows: Array) -> Array:
         return self._cut.scores_by_shard(self._suspects.put(values, self._original), self._positions[rows])
 

@@ -103,9 +103,9 @@ class DenseLayer:
     touched: ChangedWeights
 
 
-def find_tail(backend: ModelBackend, suspects: Selection) -> list[DenseLayer] | None:
+def find_tail(backend: ModelBackend, suspects: Selection, *, rounded: bool = False) -> list[DenseLayer] | None:
     """Return the layers from the first touched one to the scores; None if one of them is not dense."""
-    return dense_layers(backend, suspects, first_touched(backend, suspects))
+    return dense_layers(backend, suspects, first_touched(backend, suspects), rounded=rounded)
 
 
 def first_touched(backend: ModelBackend, suspects: Selection) -> int:
@@ -114,11 +114,13 @@ def first_touched(backend: ModelBackend, suspects: Selection) -> int:
     return min(number for number, info in enumerate(backend.layers) if info.name in touched)
 
 
-def dense_layers(backend: ModelBackend, suspects: Selection, first: int) -> list[DenseLayer] | None:
+def dense_layers(
+    backend: ModelBackend, suspects: Selection, first: int, *, rounded: bool = False
+) -> list[DenseLayer] | None:
     """Return the layers from number `first` to the scores; None if one of them is not dense."""
     layers: list[DenseLayer] = []
     for info in backend.layers[first:]:
-        functions = chain(info.followed_by)
+        functions = chain(info.followed_by, rounded=rounded)
         if (
             info.kind != "dense"
             or info.uses != 1

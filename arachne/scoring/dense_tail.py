@@ -21,9 +21,8 @@ import numpy as np
 from arachne.data.lazy.spill_file import map_rows
 from arachne.model.backend import LossGradient, ModelBackend
 from arachne.model.values import Array, Inputs, batches
-from arachne.scoring.base import Scorer, ignore_overflow
+from arachne.scoring.base import DecisionScorer, Scorer, ignore_overflow
 from arachne.scoring.cut import Cuts, CutScorer
-from arachne.scoring.decisions import DecisionScorer
 from arachne.scoring.dense_layers import DenseLayer, find_tail
 from arachne.scoring.functions import apply, slope
 from arachne.scoring.tail_cache import TAIL_BATCH, TailCache
@@ -78,14 +77,10 @@ class DenseTailScorer(Scorer):
     @classmethod
     def of(cls, backend: ModelBackend, suspects: Selection, tail: TailCache) -> DenseTailScorer | None:
         """Make the scorer of the tail from the first suspect on; None if a layer is not dense, or not in `tail`."""
-        layers = find_tail(backend, suspects)
+        layers = find_tail(backend, suspects, rounded=tail.rounded)
         if layers is None or layers[0].info.name not in tail or any(slope(one.functions) is None for one in layers):
             return None
         return cls(layers, tail)
-
-    @property
-    def in_threads(self) -> bool:
-        return True
 
     @ignore_overflow()
     @one_thread()
@@ -189,6 +184,7 @@ def make_scorer(
     tail: TailCache | None = None,
     cuts: tuple[Cuts, Array | None] | None = None,
     decisions: DecisionRows | None = None,
+    rounded: TailCache | None = None,
 ) -> Scorer:
     """Make the fastest `Scorer` for these suspects: NumPy for dense layers at the end of a model, else a cut.
 
@@ -200,6 +196,7 @@ def make_scorer(
         cuts: Shared cuts, and the numbers of these inputs in them; made here when None.
         decisions: The decisions to score, where an input may have several. The kernel of a dense tail only supports one
             label for each input, so these use the cut.
+        rounded: The activations of a tail of whole numbers, for gradients.
     """
     if decisions is not None:
         shared, numbers = cuts or (Cuts(backend, inputs), None)
@@ -207,4 +204,12 @@ def make_scorer(
     tail = tail or TailCache.of(backend, inputs)
     found = None if tail is None else DenseTailScorer.of(backend, suspects, tail)
     shared, numbers = cuts or (Cuts(backend, inputs), None)
-    return found or CutScorer(backend, shared, suspects, numbers)
+    if found is not None:
+        return found
+    cut = CutScorer(backend, shared, suspects, numbers)
+    smooth = None if rounded is None else DenseTailScorer.of(backend, suspects, rounded)
+    if smooth is None or rounded is None:
+        return cut
+    from arachne.scoring.rounded import RoundedScorer
+
+    return RoundedScorer(cut, smooth, suspects.values, len(rounded))

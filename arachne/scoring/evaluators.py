@@ -8,8 +8,8 @@ There are two evaluators, and both lead to the same decisions:
     search ── evaluate / compare_with_parents / outcome ──> Evaluator                   evaluator.py
                                                                │
                ┌───────────────────────────────────────────────┤
-         PlainEvaluator   plain_evaluator.py              FastEvaluator                 fast/evaluator.py
-         a full forward pass per candidate                is a DecidingEvaluator        fast/decide.py
+         PlainEvaluator   evaluator.py                    FastEvaluator                 fast/decide.py
+         a full forward pass per candidate                is a DecidingEvaluator
                                                                │
                                     bounds(trials, ceilings)   │   bounds of all trials; where those of a trial and
                                     exact(trial)               │   its parent overlap, exact deficits
@@ -43,12 +43,10 @@ from __future__ import annotations
 from arachne.errors import UsageError, did_you_mean
 from arachne.model.backend import ModelBackend
 from arachne.model.lazy import MEMORY
-from arachne.scoring.evaluator import Evaluator
-from arachne.scoring.fast.decide import DecidingEvaluator
-from arachne.scoring.fast.evaluator import FastEvaluator
+from arachne.scoring.evaluator import Evaluator, PlainEvaluator
+from arachne.scoring.fast.decide import DecidingEvaluator, FastEvaluator
 from arachne.scoring.fast.remote import RemoteDeficits
 from arachne.scoring.fitness import UNIT, FitnessInputs, OutcomeCounts
-from arachne.scoring.plain_evaluator import PlainEvaluator
 from arachne.weights.selection import Selection
 
 EVALUATORS = ("fast", "plain")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 import numpy as np
 from scipy.special import erf, expit
@@ -77,8 +78,17 @@ STEEPEST = 1.13
 """The largest slope of any function above is below this (GELU's is 1.129)."""
 
 
-def chain(names: Sequence[str] | None) -> tuple[Function, ...] | None:
-    """Return the functions with these names, without identities; None if a name is unknown."""
+ROUNDED = {"rounded": "identity", "rounded relu": "relu"}
+"""Names of steps that round to whole numbers, with what they are but for the rounding."""
+
+
+def chain(names: Sequence[str] | None, *, rounded: bool = False) -> tuple[Function, ...] | None:
+    """Return the functions with these names, without identities; None if a name is unknown.
+
+    Where `rounded`, steps that round are taken for what they are without it.
+    """
+    if rounded and names is not None:
+        names = [name for name, _ in groupby(ROUNDED.get(name, name) for name in names)]
     if names is None or any(name not in FUNCTIONS and name not in IDENTITY for name in names):
         return None
     return tuple(FUNCTIONS[name] for name in names if name in FUNCTIONS)

@@ -23,6 +23,7 @@ from arachne.scoring.tail_cache import TAIL_BATCH, TailCache
 from arachne.scoring.tail_gradients import TailLayer, carry_back
 from arachne.scoring.threads import one_thread
 from arachne.weights.edit import LowRankEdit
+from arachne.weights.storage import IntegerGrid
 
 
 class TailLowRankScorer(Scorer):
@@ -39,10 +40,6 @@ class TailLowRankScorer(Scorer):
         self._layers = tail.layers_from(layer, with_inputs=False)
         self._along = tail.project(layer, right) if along is None else along
         self._rank = right.shape[1]
-
-    @property
-    def in_threads(self) -> bool:
-        return True
 
     @ignore_overflow()
     @one_thread()
@@ -97,10 +94,7 @@ class CutLowRankScorer(Scorer):
         self._cut = cuts.at([key[0]])
         self._positions = cuts.positions if numbers is None else cuts.positions[numbers]
         self._original = np.asarray(backend.get_weights(key[0])[key[1]], np.float32)
-
-    @property
-    def in_threads(self) -> bool:
-        return self._cut.IN_THREADS
+        self._storage = backend.info(key[0]).parameters[key[1]].storage
 
     @ignore_overflow()
     def scores(self, values: Array, rows: Array) -> Array:
@@ -115,6 +109,8 @@ class CutLowRankScorer(Scorer):
 
     def _weights(self, values: Array) -> dict[tuple[str, str], Array]:
         left = np.asarray(values, np.float32).reshape(-1, self._right.shape[1])
+        if isinstance(self._storage, IntegerGrid):
+            return {self._key: LowRankEdit(*self._key, left, self._right, self._storage).add(self._original)}
         return {self._key: self._original + (left @ self._right.T).reshape(self._original.shape)}
 
 
@@ -130,11 +126,18 @@ def make_low_rank_scorer(
     key: tuple[str, str],
     right: Array,
     numbers: Array | None = None,
+    rounded: TailCache | None = None,
 ) -> Scorer:
-    """Make the fastest scorer of a low-rank change; arguments as for the two scorers, `tail` of the same inputs."""
+    """Make the fastest scorer of a low-rank change; arguments as for the two scorers, tails of the same inputs."""
     if is_in_tail(tail, key):
         return TailLowRankScorer(tail, key[0], right)
-    return CutLowRankScorer(backend, cuts, key, right, numbers)
+    cut = CutLowRankScorer(backend, cuts, key, right, numbers)
+    if not is_in_tail(rounded, key):
+        return cut
+    from arachne.scoring.rounded import RoundedScorer
+
+    nothing = np.zeros(right.shape[1] * backend.info(key[0]).parameters[key[1]].shape[0])
+    return RoundedScorer(cut, TailLowRankScorer(rounded, key[0], right), nothing, len(rounded))
 
 
 def edited_scores(

@@ -9,7 +9,8 @@ all inputs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 
 import numpy as np
 
@@ -20,6 +21,7 @@ from arachne.model.values import Array, take
 from arachne.scoring.base import Scorer, ignore_overflow
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer
+from arachne.scoring.functions import apply
 from arachne.scoring.low_rank import edited_scores, is_in_tail
 from arachne.scoring.tail_cache import TailCache
 from arachne.tasks import closest_two
@@ -49,6 +51,41 @@ def predict_scores(
     cuts = cuts or {}
     found = [(part, _predict_part(backend, part, selection, values, cuts.get(part), edit)) for part in split.parts]
     return lambda wanted: next((scores for part, scores in found if part is wanted), None)
+
+
+def predict_changed(
+    backend: ModelBackend, part: Part, keys: Sequence[tuple[str, str]], change: AbstractContextManager[object]
+) -> Array | None:
+    """Predict the scores `(n, classes)` of a part with a change of whole parameters; None if a pass is needed.
+
+    Args:
+        backend: The model, with its original weights.
+        part: The part, with activations of the original model if it is to be predicted.
+        keys: The layers and parameters that change.
+        change: Puts the change into the model while it is entered.
+    """
+    tail = _tail_from(backend, part, keys)
+    if tail is None:
+        return None
+    first = min((layer for layer, _ in keys), key=tail.layers.index)
+    tail.leaving(tail.layers[-1])  # computed now, with the original weights
+    scores = np.asarray(tail.entering(first))
+    with change, ignore_overflow():
+        for layer in tail.layers_from(first, with_inputs=False):
+            scores = scores @ layer.weight.T if layer.bias is None else scores @ layer.weight.T + layer.bias
+            scores = apply(layer.functions, scores)
+    return scores if np.isfinite(scores).all() else None
+
+
+def _tail_from(backend: ModelBackend, part: Part, keys: Sequence[tuple[str, str]]) -> TailCache | None:
+    """Return the cached activations of a part if everything that changes follows from them."""
+    tail = part.cached_activations
+    if not part.task.SINGLE or not isinstance(tail, TailCache) or not keys or not len(part):
+        return None
+    if not all(layer in tail and tail.can_run_from(layer) for layer, _ in keys):
+        return None
+    storages = {backend.info(layer).parameters[name].storage.name for layer, name in keys}
+    return tail if storages <= set(EXACT_STORAGES) else None
 
 
 def verify_scores(backend: ModelBackend, part: Part, expected: Array | None) -> Array:

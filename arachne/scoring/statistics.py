@@ -82,11 +82,11 @@ class Drop:
         return min(self.value - Z_95 * self.deviation / self.total, net.interval[0])
 
 
-def wilson(count: float, total: float, z: float = Z_95) -> tuple[float, float]:
+def wilson(count: float, total: float) -> tuple[float, float]:
     """Return Wilson's score interval of a share, `(low, high)`."""
     if total == 0:
         return 0.0, 1.0
-    share = count / total
+    share, z = count / total, Z_95
     centre = share + z * z / (2 * total)
     spread = z * math.sqrt(share * (1 - share) / total + z * z / (4 * total * total))
     scale = 1 + z * z / total

@@ -12,7 +12,7 @@ from arachne.data.part import Part
 from arachne.model.backend import LossGradient, ModelBackend, Trace, Weights
 from arachne.model.lazy import LazyArray, as_array, concatenate, is_lazy
 from arachne.model.sharding import SHARD
-from arachne.model.values import Array, Inputs, LayerInfo, batches, count, take
+from arachne.model.values import EVEN, Array, Inputs, LayerInfo, batches, count, take
 from arachne.scoring.dense_layers import BIAS
 from arachne.scoring.functions import Function, apply, chain, slope
 from arachne.scoring.tail_gradients import TailLayer, TailTrace, weight_gradients
@@ -30,6 +30,10 @@ MAX_LAYER_BYTES = 16 << 30
 """The most bytes of one layer's activations that are cached at all."""
 
 
+HELD_SHARE = 8
+"""Activations of lazy inputs stay in memory up to one part of this many of what may be held."""
+
+
 class TailCache:
     """The activations that enter and leave each layer of a dense tail in the original model.
 
@@ -43,6 +47,8 @@ class TailCache:
         entering: Array,
         leaving: Array,
         rows: Array | None = None,
+        *,
+        rounded: bool = False,
     ) -> None:
         """Keep the activations of the first layer.
 
@@ -52,8 +58,9 @@ class TailCache:
             entering: The inputs of the first of them, float32 `(inputs, in)`.
             leaving: Its outputs before its function, float32 `(inputs, out)`.
             rows: The rows that this cache covers, in order; all when None. They are not copied.
+            rounded: Whether steps that round are run without it.
         """
-        self._backend = backend
+        self._backend, self.rounded = backend, rounded
         self._infos = layers
         self._layers = {info.name: number for number, info in enumerate(layers)}
         self._first, self._rows = (entering, leaving), rows
@@ -61,23 +68,24 @@ class TailCache:
         self._leaving: list[Array] = []
 
     @classmethod
-    def of(cls, backend: ModelBackend, inputs: Inputs) -> TailCache | None:
+    def of(cls, backend: ModelBackend, inputs: Inputs, *, rounded: bool = False) -> TailCache | None:
         """Cache the longest tail that fits into memory; None if the last layer is not dense, or takes no vectors."""
-        return cls.run_model(backend, inputs, scores=False)[1]
+        return cls.run_model(backend, inputs, scores=False, rounded=rounded)[1]
 
     @classmethod
     def run_model(
-        cls, backend: ModelBackend, inputs: Inputs, *, scores: bool = True
+        cls, backend: ModelBackend, inputs: Inputs, *, scores: bool = True, rounded: bool = False
     ) -> tuple[Array | None, TailCache | None]:
         """Run the model once; return class scores `(n, classes)`, if wanted, and the cache, None without a tail."""
-        layers = fitting_tail(backend, count(inputs))
+        layers = fitting_tail(backend, count(inputs), rounded=rounded)
         if not layers:
             return None, None
         wide, high = layers[0].parameters["weight"].shape[::-1]
-        spill = is_lazy(inputs) or 4 * count(inputs) * (wide + high) > MAX_HELD_BYTES
-        entering, leaving = (RowBuffer(count(inputs), size, spill=spill) for size in (wide, high))
+        spill = is_lazy(inputs) or 4 * count(inputs) * (wide + high) > min(MAX_HELD_BYTES, backend.memory)
+        held = _most_held(backend.memory)
+        entering, leaving = (RowBuffer(count(inputs), size, spill=spill, most=held) for size in (wide, high))
         found: list[Array] = []
-        for rows in batches(count(inputs), _rows_at_once(wide + high)):
+        for rows in batches(count(inputs), _rows_at_once(wide + high, backend.memory)):
             if scores:
                 own, (use,) = backend.forward_through(take(inputs, rows), layers[0].name)
                 found.append(own)
@@ -86,7 +94,8 @@ class TailCache:
             if use.leaving.ndim != 2 or use.entering["weight"].ndim != 2:
                 return None, None
             entering[rows], leaving[rows] = use.entering["weight"], use.leaving
-        return np.concatenate(found) if found else None, cls(backend, layers, entering.array, leaving.array)
+        cache = cls(backend, layers, entering.array, leaving.array, rounded=rounded)
+        return np.concatenate(found) if found else None, cache
 
     def __contains__(self, layer: str) -> bool:
         return layer in self._layers
@@ -97,13 +106,15 @@ class TailCache:
     def take(self, rows: Array) -> TailCache:
         """Return the cache of some of the inputs, by their positions."""
         rows = np.asarray(rows, np.int64)
-        return TailCache(self._backend, self._infos, *self._first, rows if self._rows is None else self._rows[rows])
+        rows = rows if self._rows is None else self._rows[rows]
+        return TailCache(self._backend, self._infos, *self._first, rows, rounded=self.rounded)
 
     def concatenate(self, other: TailCache) -> TailCache:
         """Return a cache with the inputs of another one behind these."""
         first = self._infos[0].name
         entering = concatenate(self.entering(first), other.entering(first))
-        return TailCache(self._backend, self._infos, entering, concatenate(self.leaving(first), other.leaving(first)))
+        leaving = concatenate(self.leaving(first), other.leaving(first))
+        return TailCache(self._backend, self._infos, entering, leaving, rounded=self.rounded)
 
     @property
     def layers(self) -> list[str]:
@@ -115,6 +126,14 @@ class TailCache:
         self._run_to(layer)
         found = self._entering[self._layers[layer]]
         return self._select_rows(self._first[0]) if found is None else found
+
+    def read_entering(self, layer: str, rows: Array | slice) -> Array:
+        """Return the activations that enter a layer for some of the inputs, `(rows, in)`; only these are copied."""
+        self._run_to(layer)
+        found = self._entering[self._layers[layer]]
+        if found is None:
+            found, rows = self._first[0], rows if self._rows is None else self._rows[rows]
+        return np.asarray(found[rows])
 
     def sources(self, layer: str, columns: Array) -> Array:
         """Return the factors of some weights of a layer, float32 `(n, columns)`: 1 where a column is `BIAS`."""
@@ -147,19 +166,14 @@ class TailCache:
         """Whether a layer lies in the tail, and it and all layers behind it can be run and differentiated in NumPy."""
         behind = self._infos[self._layers[layer] :] if layer in self else ()
         return bool(behind) and all(
-            slope(chain(info.followed_by) or ()) is not None and set(info.parameters) <= {"weight", "bias"}
-            for info in behind
+            slope(self._functions(info)) is not None and set(info.parameters) <= {"weight", "bias"} for info in behind
         )
 
     def project(self, layer: str, vectors: Array) -> Array:
         """Return how far what enters a layer goes along each vector `(in, k)`, float32 `(n, k)`; nothing is copied."""
-        self._run_to(layer)
-        whole, rows = self._entering[self._layers[layer]], None
-        if whole is None:
-            whole, rows = self._first[0], self._rows
         found = np.zeros((len(self), vectors.shape[1]), np.float32)
         for part in batches(len(self), TAIL_BATCH):
-            found[part] = np.asarray(whole[part if rows is None else rows[part]]) @ vectors
+            found[part] = self.read_entering(layer, part) @ vectors
         return found
 
     def layers_from(self, layer: str, *, with_inputs: bool = True) -> list[TailLayer]:
@@ -172,7 +186,7 @@ class TailCache:
             )
             if weight is None:
                 raise ValueError("a layer of a dense tail has a weight")
-            functions = chain(info.followed_by) or ()
+            functions = self._functions(info)
             leaving = self.leaving(info.name)
             arriving = self.entering(info.name) if with_inputs else leaving[:0]
             found.append(TailLayer(info.name, weight, functions, arriving, leaving, bias))
@@ -185,12 +199,15 @@ class TailCache:
         first = min(layers, key=self._layers.__getitem__)
         return self.take(rows).layers_from(first) if self.can_run_from(first) else None
 
+    def _functions(self, info: LayerInfo) -> tuple[Function, ...]:
+        return chain(info.followed_by, rounded=self.rounded) or ()
+
     def _select_rows(self, whole: Array) -> Array:
         """Select the rows of this cache; a small lazy array is read into memory, a large one stays lazy."""
         found = whole
         if self._rows is not None:
             found = as_array(whole.take(self._rows)) if isinstance(whole, LazyArray) else np.asarray(whole[self._rows])
-        return found[:] if is_lazy(found) and found.nbytes <= SPILL_ABOVE_BYTES else found
+        return found[:] if is_lazy(found) and found.nbytes <= _most_held(self._backend.memory) else found
 
     def _run_to(self, layer: str) -> None:
         if not self._leaving:
@@ -199,29 +216,42 @@ class TailCache:
             weights = self._backend.get_weights(self._infos[number].name)
             weight = weights["weight"].astype(np.float32)
             bias = weights["bias"].astype(np.float32) if "bias" in weights else None
-            functions = chain(self._infos[number - 1].followed_by) or ()
+            functions = self._functions(self._infos[number - 1])
             before = self._leaving[-1]
             if not is_lazy(before):
                 entering = apply(functions, before)
                 leaving = entering @ weight.T
                 leaving = leaving if bias is None else leaving + bias
             else:
-                entering, leaving = _run_by_piece(before, functions, weight, bias)
+                entering, leaving = _run_by_piece(before, functions, weight, bias, self._backend.memory)
             self._entering.append(entering)
             self._leaving.append(leaving)
 
 
-def _rows_at_once(width: int) -> int:
-    """Return how many inputs to run at a time, in whole shards, if a layer has this many activations per input."""
-    return SHARD * max(1, min(MAX_SHARDS_AT_ONCE, MAX_COPY_BYTES // (4 * width * SHARD)))
+def _most_held(memory: int) -> int:
+    """Return the most bytes of a spilled layer's activations that stay in memory."""
+    return min(SPILL_ABOVE_BYTES, memory // HELD_SHARE)
+
+
+def _rows_at_once(width: int, memory: int) -> int:
+    """Return how many inputs to run at a time if a layer has this many activations per input.
+
+    They are whole shards, unless one takes more of the memory than may be held.
+    """
+    fitting = min(MAX_COPY_BYTES, memory) // (4 * width)
+    return (
+        SHARD * max(1, min(MAX_SHARDS_AT_ONCE, fitting // SHARD)) if 4 * width * SHARD <= memory else max(EVEN, fitting)
+    )
 
 
 def _run_by_piece(
-    before: Array, functions: Sequence[Function], weight: Array, bias: Array | None
+    before: Array, functions: Sequence[Function], weight: Array, bias: Array | None, memory: int
 ) -> tuple[Array, Array]:
-    """Compute the activations of a layer from those that left the one before it, both kept in files."""
-    entering, leaving = (RowBuffer(len(before), width, spill=True) for width in weight.shape[::-1])
-    for rows in batches(len(before), _rows_at_once(sum(weight.shape))):
+    """Compute the activations of a layer from those that left the one before it, in files unless they are small."""
+    entering, leaving = (
+        RowBuffer(len(before), width, spill=True, most=_most_held(memory)) for width in weight.shape[::-1]
+    )
+    for rows in batches(len(before), _rows_at_once(sum(weight.shape), memory)):
         own = apply(tuple(functions), before[rows])
         entering[rows] = own
         leaving[rows] = own @ weight.T if bias is None else own @ weight.T + bias
@@ -251,19 +281,22 @@ def tail_of(backend: ModelBackend, part: Part, rows: Array | None = None) -> Tai
     return TailCache.of(backend, part.data.inputs if rows is None else take(part.data.inputs, rows))
 
 
-def fitting_tail(backend: ModelBackend, n: int) -> list[LayerInfo]:
+def fitting_tail(backend: ModelBackend, n: int, *, rounded: bool = False) -> list[LayerInfo]:
     """Return the last layers of the dense tail whose first layer's activations of `n` inputs can be cached."""
-    layers = dense_tail(backend)
+    layers = dense_tail(backend, rounded=rounded)
     while layers and 4 * n * sum(layers[0].parameters["weight"].shape) > MAX_LAYER_BYTES:
         layers = layers[1:]
     return layers
 
 
-def dense_tail(backend: ModelBackend) -> list[LayerInfo]:
-    """Return the dense layers at the end of a model, each used once and joined by known functions."""
+def dense_tail(backend: ModelBackend, *, rounded: bool = False) -> list[LayerInfo]:
+    """Return the dense layers at the end of a model, each used once and joined by known functions.
+
+    Where `rounded`, steps between them may round to whole numbers.
+    """
     found: list[LayerInfo] = []
     for info in reversed(backend.layers):
-        functions = chain(info.followed_by)
+        functions = chain(info.followed_by, rounded=rounded)
         if info.kind != "dense" or info.uses != 1 or functions is None or (not found and functions):
             break
         if not found and info.parameters["weight"].shape[0] == 1:  # one logit, perhaps read as two scores

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
 from arachne.search.de import DifferentialEvolution
 from arachne.search.erase import Erase
 from arachne.search.front import Front
@@ -19,6 +19,7 @@ from arachne.search.margin import (
 )
 from arachne.search.norms import Norms
 from arachne.search.pool import Pool
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.search.train_on import TuneAnchored, TuneTraining
 

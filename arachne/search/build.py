@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from arachne.data.grouping import balanced_terms
 from arachne.data.labelled import LabelledData
-from arachne.data.part import Term
+from arachne.data.part import Part, Term
 from arachne.data.split import Split
 from arachne.localise.base import EVERY_LAYER, LayerFilter
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.scoring.evaluators import FitnessInputs
 from arachne.scoring.tail_cache import TailCache, tail_of
-from arachne.search.base import MakeEvaluator, Problem
+from arachne.search.problem import MakeEvaluator, Problem
 from arachne.weights.selection import Selection
 
 NEVER_BREAK_WEIGHT = 10.0
@@ -35,8 +35,10 @@ def build_problem(
     evaluate: MakeEvaluator,
     training: LabelledData | None = None,
     allowed: LayerFilter = EVERY_LAYER,
-) -> tuple[Problem, Array]:
-    """Build the problem; return it and the rows of the seen part that its fitness inputs begin with.
+    *,
+    others: bool = False,
+) -> Problem:
+    """Build the problem of a search.
 
     Args:
         backend: The model.
@@ -46,30 +48,40 @@ def build_problem(
         evaluate: Makes the evaluator.
         training: Training inputs, where the user gave them.
         allowed: The layers that the user lets a repair change.
+        others: Whether errors off the target count too, as where accuracy is limited and not what breaks.
     """
-    terms = balanced_terms(split, split.seen.terms(alpha))
+    terms = balanced_terms(split, split.seen.terms(alpha, others=others and split.seen.task.SINGLE))
     rows = np.concatenate([term.rows for term in terms])
-    counted, shared = fitness_inputs(split, terms), cached_tail(backend, split, rows)
-    return Problem(backend, split, suspects, counted, evaluate, training, rows, allowed, shared), rows
+    added = list(added_terms(split, alpha))
+    counted, shared = fitness_inputs(split, terms, added), cached_tail(backend, split, rows, added)
+    return Problem(backend, split, suspects, counted, evaluate, training, rows, allowed, shared)
 
 
-def fitness_inputs(split: Split, terms: Sequence[Term]) -> FitnessInputs:
-    """Collect the inputs that the fitness counts: the seen part's terms, then the never-break inputs that are right."""
-    counted = FitnessInputs.of(split.seen, terms)
+def added_terms(split: Split, alpha: float) -> Iterator[tuple[Part, Term]]:
+    """Give the terms that are not of the seen part: copies with a cause planted, then never-break inputs."""
+    weights = {target.text: target.weight for target in split.targets}
+    for text, copies in split.copies.items():
+        yield copies, Term(f"{text}, planted", np.arange(len(copies)), alpha * weights[text], "negative")
     watched = split.never_break
-    if watched is None:
-        return counted
-    return counted.with_term(watched, Term("never break", watched.positives, NEVER_BREAK_WEIGHT, "never_break"))
+    if watched is not None:
+        yield watched, Term("never break", watched.positives, NEVER_BREAK_WEIGHT, "never_break")
 
 
-def cached_tail(backend: ModelBackend, split: Split, rows: Array) -> dict[str, Any]:
+def fitness_inputs(split: Split, terms: Sequence[Term], added: Sequence[tuple[Part, Term]]) -> FitnessInputs:
+    """Collect the inputs that the fitness counts: the seen part's terms, then those of other parts."""
+    counted = FitnessInputs.of(split.seen, terms)
+    for part, term in added:
+        counted = counted.with_term(part, term)
+    return counted
+
+
+def cached_tail(backend: ModelBackend, split: Split, rows: Array, added: Sequence[tuple[Part, Term]]) -> dict[str, Any]:
     """Return the fitness inputs' tail activations as `{"tail": cache}`; empty if the split did not cache them."""
-    watched, tails = split.never_break, []
-    parts = [(split.seen, rows)] if watched is None else [(split.seen, rows), (watched, watched.positives)]
-    for part, own in parts:
+    found: TailCache | None = None
+    for part, own in [(split.seen, rows), *((part, term.rows) for part, term in added)]:
         if not isinstance(part.cached_activations, TailCache) or (tail := tail_of(backend, part, own)) is None:
             return {}
-        tails.append(tail)
-    if len(tails) == 1:
-        return {"tail": tails[0]}
-    return {"tail": tails[0].concatenate(tails[1])} if tails[0].layers == tails[1].layers else {}
+        if found is not None and found.layers != tail.layers:
+            return {}
+        found = tail if found is None else found.concatenate(tail)
+    return {"tail": found}

@@ -9,9 +9,7 @@ the counts are as unbiased as those of inputs that no run has seen.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -19,10 +17,10 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.plugins.options import option
-from arachne.search.ahead import AHEAD, Ahead, copy_generator
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
 from arachne.search.folds import fold_numbers
 from arachne.search.influence import rounded_scale
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 CHANGE_SHARES = (1.0, 0.75, 0.5)
@@ -74,10 +72,6 @@ class CrossFitted(Searcher):
     ) -> tuple[dict[str, Array], int]:
         """Advance the run that holds out `fold` to its next point; return its arrays and the evaluations used."""
 
-    def skip_run(self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator) -> bool:
-        """Draw the random numbers of the run that holds out `fold`, and nothing else; False if that is not known."""
-        return False
-
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.backend.SUPPORTS_GRADIENTS:
             raise UsageError(
@@ -101,17 +95,14 @@ class CrossFitted(Searcher):
         """Advance a run to its next point, and count the point's outcome on the inputs that the run holds out."""
         problem = self.select_weights(problem)
         fold, point = _at(state)
-        ahead: Ahead | None = problem.shared.get(AHEAD)
-        reached = None if ahead is None else ahead.take((self, problem, fold), rng)
-        if reached is None:
-            if ahead is not None and point == 0:
-                self._begin_ahead(problem, state, fold, ahead, rng=rng)
-            reached = self._reach(problem, state, fold, point, rng=rng)
-        carried, evaluations, judged = reached
+        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
         folds, path, right = state.arrays["folds"], state.arrays["path"].copy(), state.arrays["right"].copy()
         path[point] += carried["change"] / self.folds
-        shares = len(CHANGE_SHARES)
-        right[point * shares : (point + 1) * shares, folds == fold] = judged
+        aside = np.flatnonzero(folds == fold)
+        for share_number, share in enumerate(CHANGE_SHARES):
+            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
+            scores = problem.scorer.scores(values, aside)
+            right[point * len(CHANGE_SHARES) + share_number, aside] = problem.fitness_inputs.correct(scores, aside)
         at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(CHANGE_SHARES))
         point += 1
         if point == self.points:
@@ -119,41 +110,6 @@ class CrossFitted(Searcher):
         stopped = f"all {self.folds} runs are done" if fold == self.folds else None
         arrays = {**state.arrays, "path": path, "right": right, **carried}
         return SearchState(arrays, {"fold": fold, "point": point}, (*state.history, at), stopped)
-
-    def _reach(
-        self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
-    ) -> tuple[dict[str, Array], int, Array]:
-        """Advance a run, and judge its next point on the inputs it holds out, bool `(shares, inputs)`."""
-        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
-        aside, judged = np.flatnonzero(state.arrays["folds"] == fold), []
-        for share in CHANGE_SHARES:
-            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
-            judged.append(problem.fitness_inputs.correct(problem.scorer.scores(values, aside), aside))
-        return carried, evaluations, np.stack(judged)
-
-    def _begin_ahead(
-        self, problem: Problem, state: SearchState, fold: int, ahead: Ahead, *, rng: np.random.Generator
-    ) -> None:
-        """Begin the runs after this one in other threads, with the random numbers that they will draw."""
-        if not problem.scorer.in_threads or not problem.margin_unit:  # both are made here, before threads share them
-            return
-        drawn = copy_generator(rng)
-        for other in range(fold + 1, min(fold + 1 + ahead.beside, self.folds)):
-            if not self.skip_run(problem, state, other - 1, rng=drawn):
-                return
-            work = partial(self._run_whole, problem, state, other)
-            ahead.begin((self, problem, other), drawn.bit_generator.state, work)
-
-    def _run_whole(
-        self, problem: Problem, state: SearchState, fold: int, rng: np.random.Generator
-    ) -> Iterator[tuple[dict[str, Array], int, Array]]:
-        """Give the points of a whole run, one by one."""
-        carried = self.initial(problem, state.arrays["scale"])
-        for point in range(self.points):
-            before = replace(state, arrays={**state.arrays, **carried})
-            reached = self._reach(problem, before, fold, point, rng=rng)
-            carried = reached[0]
-            yield reached
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         problem = self.select_weights(problem)
@@ -163,7 +119,7 @@ class CrossFitted(Searcher):
         original = problem.fitness_inputs.deficits_by_term(problem.original_scores)
         front = []
         costs = problem.objective_costs(right) if done and problem.has_objective else None
-        for number in pareto(*outcomes(problem, right[:, judged], judged), costs):
+        for number in select_front(problem, right[:, judged], judged, costs):
             point, share_number = divmod(number, len(CHANGE_SHARES))
             mean = state.arrays["path"][point] * (self.folds / runs[point])
             change = np.rint(self.GRID * CHANGE_SHARES[share_number] * mean) / self.GRID
@@ -200,6 +156,21 @@ def outcomes(problem: Problem, right: Array, rows: Array | slice = slice(None)) 
     """Count the negatives each point repairs and the positives it breaks, from `right` `(points, rows)`."""
     negative, positive = (problem.fitness_inputs.of_kind(kind)[rows] for kind in ("negative", "positive"))
     return right[:, negative].sum(axis=1), (~right[:, positive]).sum(axis=1)
+
+
+def select_front(
+    problem: Problem, right: Array, rows: Array | slice = slice(None), costs: Array | None = None
+) -> list[int]:
+    """Return the points on the Pareto front, from `right` `(points, rows)`; `costs` as for `pareto`.
+
+    Where other errors count too, points that break no more than they fix on balance stay as well.
+    """
+    repaired, broken = outcomes(problem, right, rows)
+    found = pareto(repaired, broken, costs)
+    if not problem.counts_others:
+        return found
+    fixed = right[:, problem.fitness_inputs.of_kind("other")[rows]].sum(axis=1)
+    return list(dict.fromkeys([*found, *pareto(repaired, broken - fixed)]))
 
 
 def pareto(repaired: Array, broken: Array, costs: Array | None = None) -> list[int]:

@@ -10,7 +10,8 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.plugins.options import option
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.weights.selection import Selection
 

@@ -7,27 +7,27 @@ fold. Layer and point (a strength, or a point of a path of training) are told ap
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
 from arachne.errors import UsageError
+from arachne.model.lazy import is_lazy
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import option
 from arachne.scoring.low_rank import is_in_tail
-from arachne.search.ahead import AHEAD, Ahead, copy_generator
-from arachne.search.base import Problem, Searcher
-from arachne.search.cross_fit import outcomes, pareto
+from arachne.search.base import Searcher
+from arachne.search.cross_fit import outcomes, select_front
 from arachne.search.directions import SecondMoments
 from arachne.search.folds import fold_numbers
 from arachne.search.layer_inputs import LayerInputs, read_layer_inputs
+from arachne.search.problem import Problem
 from arachne.search.shifts import Kinds, Shifts
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.weights.edit import LowRankEdit
 
-KINDS = ("dense", "conv", "recurrent")
+LINEAR_LAYERS = ("dense", "conv", "recurrent")
 """The kinds of layers that are linear in what enters them."""
 
 MAX_KEPT = 2
@@ -45,7 +45,8 @@ class Material:
         moments: Its second moments where the model is right.
         weight: The matrix, or the kernel as one, float32 `(out, in)`.
         folds: The fold of each fitness input `(inputs,)`.
-        is_cheap: Whether a trial costs no part of the model: the layer is in the dense tail.
+        is_near: Whether it is one of the dense layers at the end.
+        is_cheap: Whether a trial there costs no part of the model: that of whole numbers does.
     """
 
     info: LayerInfo
@@ -54,6 +55,7 @@ class Material:
     moments: SecondMoments
     weight: Array
     folds: Array
+    is_near: bool
     is_cheap: bool
 
     def rows_in(self, fold: int) -> Array:
@@ -132,13 +134,7 @@ class DirectionSearch(Searcher):
         layers, (number, fold) = self.layers(problem), _at(state)
         arrays, folds = dict(state.arrays), state.arrays["folds"]
         material = gather(problem, layers[number], folds, self.folds)
-        ahead: Ahead | None = problem.shared.get(AHEAD)
-        fitted = None if ahead is None else ahead.take((self, problem, number, fold), rng)
-        if fitted is None:
-            if ahead is not None:
-                self._begin_ahead(problem, material, (number, fold), ahead, rng=rng)
-            fitted = self.fit(problem, material, fold, rng=rng)
-        found, judged = fitted
+        found, judged = self.fit(problem, material, fold, rng=rng)
         arrays |= {f"{number}: {name} {fold}": array for name, array in found.items()}
         before = arrays.get(f"{number}: judged")
         right = np.tile(problem.originally_right, (len(judged), 1)) if before is None else before.copy()
@@ -152,30 +148,6 @@ class DirectionSearch(Searcher):
         stopped = "all layers are done" if number == len(layers) else None
         return SearchState(arrays, {"layer": number, "fold": fold}, history, stopped)
 
-    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
-        """Draw the random numbers of a fit, and nothing else; False if that is not known."""
-        return False
-
-    def _begin_ahead(
-        self, problem: Problem, material: Material, at: tuple[int, int], ahead: Ahead, *, rng: np.random.Generator
-    ) -> None:
-        """Begin the fits of this layer without the next folds in other threads."""
-        name, parameter = material.info.name, material.inputs.parameter
-        nothing = np.zeros((material.weight.shape[1], 1), np.float32)
-        if not problem.low_rank_scorer(name, parameter, nothing).in_threads or not problem.margin_unit:
-            return  # what threads share is made here, before they begin
-        drawn, (number, fold) = copy_generator(rng), at
-        for other in range(fold + 1, min(fold + 1 + ahead.beside, self.folds)):
-            if not self.skip_fit(problem, material, other - 1, rng=drawn):
-                return
-            work = partial(self._fit_alone, problem, material, other)
-            ahead.begin((self, problem, number, other), drawn.bit_generator.state, work)
-
-    def _fit_alone(
-        self, problem: Problem, material: Material, fold: int, rng: np.random.Generator
-    ) -> Iterator[tuple[dict[str, Array], Array]]:
-        yield self.fit(problem, material, fold, rng=rng)
-
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         """Return the points that no other beats out of fold, in layers where every fold has been judged."""
         layers, original = self.layers(problem), problem.fitness_inputs.deficits_by_term(problem.original_scores)
@@ -186,7 +158,7 @@ class DirectionSearch(Searcher):
         costs = problem.objective_costs(right) if problem.has_objective and len(right) else None
         edits: list[LowRankEdit] = []
         judged: list[Array] = []
-        for row in pareto(*outcomes(problem, right), costs):
+        for row in select_front(problem, right, costs=costs):
             number, point = pairs[row]
             edits.append(_edit(layers[number], *self.change(_own_arrays(state.arrays, number), point)))
             judged.append(right[row])
@@ -206,13 +178,13 @@ class DirectionSearch(Searcher):
         Raises:
             UsageError: The model has none, or the user allows none.
         """
-        known = [info for info in reversed(problem.backend.layers) if info.kind in KINDS and info.weights]
+        known = [info for info in reversed(problem.backend.layers) if info.kind in LINEAR_LAYERS and info.weights]
         if not known:
             raise UsageError(
                 "the model has no dense, convolutional or recurrent layer, and this search changes no other"
             )
         allowed = problem.allowed_layers(known, "all dense, convolutional and recurrent layers")
-        near = [info for info in allowed if is_in_tail(problem.tail, (info.name, "weight"))]
+        near = [info for info in allowed if problem.is_near(info)]
         hidden = [info for info in near if info.name != problem.backend.layers[-1].name]
         return near if hidden else [*near, *[info for info in allowed if info not in near][: self.deep_layers]]
 
@@ -232,11 +204,11 @@ def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Mater
     kinds = Kinds(inputs.labels, read_as, negative, positive, folds, count)
     shifts = Shifts(kinds, entering.pieces())
     rows, owners = entering.samples(np.flatnonzero(positive | guarded))
-    moments = SecondMoments(rows, np.where(guarded, -1, folds)[owners])
+    moments = SecondMoments(rows if is_lazy(rows) else rows.astype(np.float64), np.where(guarded, -1, folds)[owners])
     whole = problem.backend.read_weights(info.name)[entering.parameter]
     weight = np.asarray(whole, np.float32).reshape(len(whole), -1)
-    near = is_in_tail(problem.tail, (info.name, "weight"))
-    kept[key] = Material(info, entering, shifts, moments, weight, folds, near)
+    near, cheap = problem.is_near(info), is_in_tail(problem.tail, (info.name, "weight"))
+    kept[key] = Material(info, entering, shifts, moments, weight, folds, near, cheap)
     return kept[key]
 
 

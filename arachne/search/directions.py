@@ -13,13 +13,15 @@ squares, with the ridge).
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from scipy.linalg import cho_factor, cho_solve, eigh
 
-from arachne.model.values import Array
+from arachne.model.lazy import is_lazy
+from arachne.model.values import MAX_BLOCK_BYTES, Array, batches
 
 RIDGE = 0.03
 """The ridge, in mean second moments; anything from 0.03 to 0.3 does about the same."""
@@ -40,7 +42,7 @@ class SecondMoments:
     """The second moments S of some rows, with or without those of a fold; no matrix is larger than rows by rows.
 
     Attributes:
-        rows: float64 `(N, n)`.
+        rows: float64 `(N, n)`; lazy ones are read piece by piece, and only what is no larger than N² is kept of them.
         folds: The fold of each row `(N,)`; -1 where it is in no fold.
     """
 
@@ -62,21 +64,22 @@ class SecondMoments:
         added = ridge * float(self._squares[kept].sum()) / (max(1, len(kept)) * self.rows.shape[1])
         if added <= 0:
             return np.zeros_like(vectors)
-        if (without, ridge) not in self._factors:
-            self._factors[without, ridge] = self._factor(kept, without, added)
-        factor = self._factors[without, ridge]
+        factor = self._factors.get((without, ridge)) or self._factor(kept, without, added)
+        if not is_lazy(self.rows):
+            self._factors[without, ridge] = factor
         if self._is_long:
             return np.asarray(cho_solve(factor, vectors))
         weights = np.zeros((len(self.rows), vectors.shape[1]))
-        weights[kept] = cho_solve(factor, (self.rows @ vectors)[kept])
-        found: Array = (vectors - self.rows.T @ weights) / added
+        weights[kept] = cho_solve(factor, np.concatenate([own @ vectors for _, own in self._pieces()])[kept])
+        seen = _add(own.T @ weights[part] for part, own in self._pieces())
+        found: Array = (vectors - seen) / added
         return found
 
     def _factor(self, kept: Array, without: int, added: float) -> tuple[Array, bool]:
         """Factorise S + ρ I, or N ρ I + H Hᵀ where that is smaller."""
         if self._is_long:
-            parts = [own for fold, own in self._by_fold.items() if fold != without or fold < 0]
-            matrix = np.sum(parts, axis=0) / len(kept)
+            folds = [fold for fold in np.unique(self.folds).tolist() if fold != without or fold < 0]
+            matrix = _add(map(self._products, folds)) / len(kept)
         else:
             matrix, added = self._gram[np.ix_(kept, kept)], len(kept) * added
         matrix[np.diag_indices(len(matrix))] += added
@@ -94,21 +97,48 @@ class SecondMoments:
     @property
     def sizes(self) -> Array:
         """The root mean square of each column `(n,)`."""
-        return np.asarray(np.sqrt(np.einsum("ij,ij->j", self.rows, self.rows) / max(1, len(self.rows))))
+        squares = _add(np.einsum("ij,ij->j", own, own) for _, own in self._pieces())
+        return np.asarray(np.sqrt(squares / max(1, len(self.rows))))
+
+    def _products(self, fold: int) -> Array:
+        """Return Hᵀ H of the rows of a fold."""
+        found = self._by_fold.get(fold)
+        if found is None:
+            found = _add(own.T @ own for _, own in self._pieces(np.flatnonzero(self.folds == fold)))
+        if not is_lazy(self.rows):
+            self._by_fold[fold] = found
+        return found
 
     @cached_property
     def _by_fold(self) -> dict[int, Array]:
-        parts = {fold: self.rows[self.folds == fold] for fold in np.unique(self.folds).tolist()}
-        return {fold: own.T @ own for fold, own in parts.items()}
+        return {}
 
     @cached_property
     def _gram(self) -> Array:
-        found: Array = self.rows @ self.rows.T
+        found = np.empty((len(self.rows), len(self.rows)))
+        for part, own in self._pieces():
+            for others, other in self._pieces(np.arange(part.start)):
+                found[part, others] = own @ other.T
+                found[others, part] = found[part, others].T
+            found[part, part] = own @ own.T
         return found
 
     @cached_property
     def _squares(self) -> Array:
-        return np.asarray(np.einsum("ij,ij->i", self.rows, self.rows))
+        return np.concatenate([np.einsum("ij,ij->i", own, own) for _, own in self._pieces()])
+
+    def _pieces(self, among: Array | None = None) -> Iterator[tuple[slice, Array]]:
+        """Yield rows, or those among them, block by block; the same blocks whether they are lazy or not."""
+        chosen = np.arange(len(self.rows)) if among is None else among
+        most = max(1, MAX_BLOCK_BYTES // (4 * self.rows.shape[1]))
+        for part in list(batches(len(chosen), most)) or [slice(0, 0)]:
+            yield part, np.asarray(self.rows[chosen[part]], np.float64)
+
+
+def _add(parts: Iterable[Array]) -> Array:
+    """Add arrays, the first of which is not changed."""
+    rest = iter(parts)
+    return sum(rest, start=next(rest))
 
 
 def max_moment_rows(width: int, most: int = MAX_MOMENT_ROWS) -> int:

@@ -13,9 +13,9 @@ from collections.abc import Iterable
 import numpy as np
 
 from arachne.model.values import take
-from arachne.search.base import Problem
 from arachne.search.folds import rows_by_kind
 from arachne.search.influence import PROBED_INPUTS, SIGN_DRAWS
+from arachne.search.problem import Problem
 
 EFFORTS: dict[str, float | None] = {"quick": 4.0, "normal": 12.0, "thorough": None}
 """How many passes the members of a pool may take together; None sets no limit."""
@@ -26,6 +26,9 @@ FREE_MULTIPLICATIONS = 1e11
 MEASURED = 3
 """How often a point is run: by the fold that judges it, by the whole of the seen inputs, and for the choice."""
 
+MEASURED_OF_MANY = 1.5
+"""How often a point is run on average where points alone run the model: about a quarter come to the front."""
+
 MANY_WEIGHTS = 100_000
 """Steps over so many weights count even in the dense layers at the end: each is a product with the whole matrix."""
 
@@ -33,11 +36,17 @@ MEMBER_SHARE = 0.5
 """The largest share of the allowance that one member may take."""
 
 
-def allowance(problem: Problem, effort: str) -> float:
-    """Return how many passes the members of a pool may take together."""
+def allowance(problem: Problem, effort: str, trains: bool = False) -> float:
+    """Return how many passes the members of a pool may take together.
+
+    Who gives training inputs wants them run over as well: a member that `trains` may run as often over all that is
+    given.
+    """
     passes = EFFORTS[effort]
     if passes is None:
         return float("inf")
+    if trains and problem.training is not None:
+        passes *= 1 + len(problem.training) / len(problem.split.seen)
     per_pass = sum(multiplications(problem).values()) * len(problem.split.seen)
     return max(passes, FREE_MULTIPLICATIONS / max(1.0, per_pass))
 
@@ -72,6 +81,12 @@ def share_behind(problem: Problem, layers: Iterable[str]) -> float:
     return counted / (sum(found.values()) or 1.0)
 
 
+def steps_run_model(problem: Problem, layers: Iterable[str]) -> bool:
+    """Tell whether gradient steps in some layers run the model, or NumPy where dense layers at the end are rounded."""
+    tail = problem.rounded_tail
+    return tail is None or not all(tail.can_run_from(layer) for layer in layers)
+
+
 def share_of_many(problem: Problem) -> float:
     """Return the share of a pass that a step over very many suspects in the dense tail is; 0 for fewer of them."""
     many = len(problem.suspects)
@@ -97,8 +112,9 @@ def path_passes(
         folds: Runs.
         points: Points of the path, counted with every share of their change.
         behind: The share of a pass behind the cut.
-        rows: The share of the seen inputs that a step uses.
+        rows: The share of the seen inputs that a step runs the model for; 0 where it does not run it.
         runs: How many runs estimate the size of their steps.
     """
-    estimate = runs * SIGN_DRAWS * share_of_rows(problem, PROBED_INPUTS) if behind else 0.0
-    return behind * (2 * (folds * steps * rows + estimate) + MEASURED * points)
+    estimate = runs * SIGN_DRAWS * share_of_rows(problem, PROBED_INPUTS) if behind and rows else 0.0
+    measured = MEASURED if rows else MEASURED_OF_MANY
+    return behind * (2 * (folds * steps * rows + estimate) + measured * points)

@@ -17,10 +17,10 @@ import numpy as np
 
 from arachne.model.values import Array
 from arachne.plugins.options import option
-from arachne.search.base import Problem
 from arachne.search.direction_search import DirectionSearch, Material
 from arachne.search.directions import cut_rank, find_directions, on_grid
 from arachne.search.effort import MEASURED, share_behind
+from arachne.search.problem import Problem
 
 WEAKEST, STRONGEST = 1 / 32, 2.0
 """The first and the last strength f: at 1 the layer does not see the directions at all."""
@@ -48,16 +48,22 @@ class Erase(DirectionSearch):
     deep_share: int = option(DEEP_SHARE, "Of the strengths, one in this many is tried behind a cut.", least=1)
 
     def passes(self, problem: Problem) -> float:
-        behind = sum(share_behind(problem, [info.name]) for info in self.layers(problem))
-        return behind * MEASURED * len(DEEP_RANKS) * self._deep_strengths
+        total = 0.0
+        for info in self.layers(problem):
+            near = problem.is_near(info)
+            tried = self._strength_count(near=near, cheap=False) * (1 if near else len(DEEP_RANKS))
+            total += share_behind(problem, [info.name]) * MEASURED * tried
+        return total
 
     def within(self, problem: Problem, most: float) -> Self | None:
         variants = (replace(self, deep_share=self.deep_share * 2**times) for times in range(3))
         return next((one for one in variants if one.passes(problem) <= most), None)
 
-    @property
-    def _deep_strengths(self) -> int:
-        return max(1, self.strengths // self.deep_share)
+    def _strength_count(self, *, near: bool, cheap: bool) -> int:
+        """Return how many strengths are tried in a layer."""
+        if cheap:
+            return self.strengths
+        return max(1, (2 if near else 1) * self.strengths // self.deep_share)
 
     def fit(
         self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
@@ -81,9 +87,6 @@ class Erase(DirectionSearch):
         strengths = self._strengths(material)
         return {"strengths": strengths, "ranks": ranks, "left": np.hstack(lefts), "right": np.hstack(rights)}
 
-    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
-        return True
-
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
         strengths, ranks = found["strengths"], found["ranks"]
         number, at = divmod(point, len(strengths))
@@ -91,7 +94,7 @@ class Erase(DirectionSearch):
         return strengths[at] * found["left"][:, own], found["right"][:, own]
 
     def _strengths(self, material: Material) -> Array:
-        count = self.strengths if material.is_cheap else self._deep_strengths
+        count = self._strength_count(near=material.is_near, cheap=material.is_cheap)
         return np.geomspace(WEAKEST, STRONGEST, count).astype(np.float32)
 
 
@@ -103,8 +106,8 @@ def _changes(material: Material, without: int) -> list[tuple[Array, Array]]:
     change of a smaller rank.
     """
     shifts, found = material.shifts, []
-    ranks = (1,) if material.is_cheap else DEEP_RANKS
-    differences = shifts.mean(without)[:, None] if material.is_cheap else shifts.own(without)
+    ranks = (1,) if material.is_near else DEEP_RANKS
+    differences = shifts.mean(without)[:, None] if material.is_near else shifts.own(without)
     columns, whitened = material.whiten(differences, without)
     for rank in ranks:
         directions, detectors = find_directions(columns, whitened, rank)

@@ -16,8 +16,9 @@ import numpy as np
 
 from arachne.model.values import Array
 from arachne.plugins.options import option
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
 from arachne.search.margin import MarginSearch
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 MAX_MOVE = 1.5

@@ -12,11 +12,11 @@ from arachne.model.backend import LossGradient
 from arachne.model.values import Array
 from arachne.plugins.options import option
 from arachne.scoring.cut import CutScorer
-from arachne.search.base import Problem
 from arachne.search.cross_fit import CHANGE_SHARES, CrossFitted
-from arachne.search.effort import path_passes, share_behind, share_of_many, share_of_rows
+from arachne.search.effort import path_passes, share_behind, share_of_many, share_of_rows, steps_run_model
 from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
+from arachne.search.problem import Problem
 from arachne.search.state import SearchState
 
 STEPS_PER_POINT = 8
@@ -50,6 +50,9 @@ class GradientSearch(CrossFitted):
 
     STEPS_PER_POINT: ClassVar[int] = STEPS_PER_POINT
 
+    TRAINS_OTHERS: ClassVar[bool] = False
+    """Whether steps use errors off the target too, where these count."""
+
     steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
     batch: int = option(1000, "Negatives, and positives, that one step looks at.", least=1)
     step_size: str = option("influence", "What a step is measured in.", choices=("influence", "deviation"))
@@ -58,15 +61,16 @@ class GradientSearch(CrossFitted):
     def passes(self, problem: Problem) -> float:
         problem = self.select_weights(problem)
         behind, most = share_behind(problem, problem.suspects.layers), min(self.batch, MAX_BATCH_BEHIND_CUT)
-        if not behind:
-            behind, most = share_of_many(problem), self.batch
-        rows = share_of_rows(problem, most, self.folds) if behind else 0.0
+        if problem.is_near_end or not behind:
+            behind, most = behind or share_of_many(problem), self.batch
+        runs = behind and steps_run_model(problem, problem.suspects.layers)
+        rows = share_of_rows(problem, most, self.folds) if runs else 0.0
         points = len(CHANGE_SHARES) * self.points
         return path_passes(problem, self.steps, self.folds, points, behind=behind, rows=rows)
 
     def within(self, problem: Problem, most: float) -> Self | None:
         for folds in dict.fromkeys((self.folds, 2)):
-            for steps in range(self.steps, min(MIN_STEPS, self.steps) - 1, -self.STEPS_PER_POINT):
+            for steps in range(self.steps, min(MIN_STEPS, self.steps) - 1, -STEPS_PER_POINT):
                 pace = self.pace * min(MAX_PACE, self.steps / steps)
                 fewer = replace(self, steps=steps, folds=folds, pace=pace)
                 if fewer.passes(problem) <= most:
@@ -80,6 +84,10 @@ class GradientSearch(CrossFitted):
     @abstractmethod
     def loss_gradient(self, problem: Problem, batch: Batch, progress: float) -> LossGradient:
         """Return the gradient of one step's loss; `progress` grows from 0 at the first step to 1 at the last."""
+
+    def length(self, progress: float) -> float:
+        """Return how long a step is against the first ones; arguments as for `loss_gradient`."""
+        return 1.0
 
     def gradient(
         self, problem: Problem, values: Array, batch: Batch, progress: float, *, rng: np.random.Generator
@@ -95,33 +103,27 @@ class GradientSearch(CrossFitted):
     def initial(self, problem: Problem, scale: Array) -> dict[str, Array]:
         return {name: np.zeros(len(scale)) for name in CARRIED_ARRAYS}
 
-    def skip_run(self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator) -> bool:
-        if type(self).gradient is not GradientSearch.gradient:  # it may draw too
-            return False
-        by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
-        for _ in range(self.steps):
-            draw_batch(problem, by_kind, self._most_rows(problem), rng=rng)
-        return True
-
-    def _most_rows(self, problem: Problem) -> int:
-        return min(self.batch, MAX_BATCH_BEHIND_CUT) if isinstance(problem.scorer, CutScorer) else self.batch
-
     def advance(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], int]:
         """Take the next `STEPS_PER_POINT` gradient steps; return the change and both of its moments."""
         carried = {name: state.arrays[name].copy() for name in CARRIED_ARRAYS}
-        change, scale = carried["change"], state.arrays["scale"]
-        rate = self.pace * STEP_RATE * min(1.0, (1000 / len(change)) ** 0.5)
-        most = self._most_rows(problem)
+        scale = state.arrays["scale"]
+        deep = isinstance(problem.scorer, CutScorer) and not problem.is_near_end
+        most = min(self.batch, MAX_BATCH_BEHIND_CUT) if deep else self.batch
         numbers = range(point * self.STEPS_PER_POINT, min(self.steps, (point + 1) * self.STEPS_PER_POINT))
-        by_kind = rows_by_kind(problem, state.arrays["folds"] != fold)
+        by_kind = rows_by_kind(problem, state.arrays["folds"] != fold, others=self.TRAINS_OTHERS)
         for number in numbers:
             batch = draw_batch(problem, by_kind, most, rng=rng)
-            values = problem.suspects.values + change * scale
-            slope = self.gradient(problem, values, batch, number / max(1, self.steps - 1), rng=rng) * scale
-            change -= rate * take_adam_step(carried["first"], carried["second"], slope, number + 1)
+            values, progress = problem.suspects.values + carried["change"] * scale, number / max(1, self.steps - 1)
+            slope = self.gradient(problem, values, batch, progress, rng=rng) * scale
+            self.take_step(carried, slope, number, progress)
         return carried, len(numbers)
+
+    def take_step(self, carried: dict[str, Array], slope: Array, number: int, progress: float) -> None:
+        """Take step `number` of a run along a slope `(k,)`; the change and both of its moments are changed in place."""
+        rate = self.pace * STEP_RATE * self.length(progress) * min(1.0, (1000 / len(slope)) ** 0.5)
+        carried["change"] -= rate * take_adam_step(carried["first"], carried["second"], slope, number + 1)
 
 
 def take_adam_step(first: Array, second: Array, slope: Array, number: int) -> Array:

@@ -14,10 +14,10 @@ import numpy as np
 from arachne.decisions.losses import probabilities
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
-from arachne.search.base import Problem
 from arachne.search.folds import Batch
 from arachne.search.gradient import GradientSearch
 from arachne.search.margin import FIRST_STIFFNESS, LAST_STIFFNESS
+from arachne.search.problem import Problem
 from arachne.search.weight_choice import last_layer
 
 

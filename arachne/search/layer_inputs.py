@@ -7,17 +7,22 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from arachne.data.lazy.spill_file import RowBuffer
 from arachne.errors import UsageError
 from arachne.localise.linear_maps import Convolution
 from arachne.model.sharding import read_shards
-from arachne.model.values import Array, LayerInfo, batches, count, take
+from arachne.model.values import Array, LayerInfo, batches, blocks, count, take
 from arachne.scoring.low_rank import is_in_tail
 from arachne.scoring.tail_cache import TAIL_BATCH
-from arachne.search.base import Problem
 from arachne.search.directions import MAX_MOMENT_ROWS, max_moment_rows
+from arachne.search.problem import Problem
 
 MAX_SAMPLED_INPUTS, POSITIONS_PER_INPUT = 600, 64
 """From how many inputs of a convolution patches are taken, and how many patches of each."""
+
+
+SAMPLE_SHARE = 32
+"""Samples take one part of this many of what may be held, as float32; what is made of them takes several times that."""
 
 
 class LayerInputs(ABC):
@@ -35,7 +40,10 @@ class LayerInputs(ABC):
 
     @abstractmethod
     def samples(self, rows: Array) -> tuple[Array, Array]:
-        """Return vectors that the weights meet, float64 `(N, n)`, of some inputs, and which input each is of `(N,)`."""
+        """Return vectors that the weights meet, float32 `(N, n)`, of some inputs, and which input each is of `(N,)`.
+
+        They are lazy where they would take more than a share of the memory that may be held.
+        """
 
     def columns(self, differences: Array) -> Array:
         """Return differences of `pieces` `(width, k)` as vectors that the weights meet `(n, columns)`."""
@@ -48,15 +56,19 @@ class TailInputs(LayerInputs):
     def __init__(self, problem: Problem, layer: str) -> None:
         if problem.tail is None:
             raise ValueError("the model has no dense tail")
-        self._entering = problem.tail.entering(layer)
+        self._tail, self._layer, self._problem = problem.tail, layer, problem
+        self._width = problem.backend.info(layer).parameters["weight"].shape[1]
 
     def pieces(self) -> Iterator[tuple[slice, Array]]:
-        for rows in batches(len(self._entering), TAIL_BATCH):
-            yield rows, np.asarray(self._entering[rows])
+        for rows in batches(len(self._tail), TAIL_BATCH):
+            yield rows, self._tail.read_entering(self._layer, rows)
 
     def samples(self, rows: Array) -> tuple[Array, Array]:
-        rows = spread(rows, max_moment_rows(self._entering.shape[1]))
-        return np.asarray(self._entering[rows], np.float64), rows
+        rows = spread(rows, max_moment_rows(self._width))
+        found = _buffer(self._problem, len(rows), self._width)
+        for part in blocks(found.array, len(rows)):
+            found[part] = self._tail.read_entering(self._layer, rows[part])
+        return found.array, rows
 
 
 class PassedInputs(LayerInputs):
@@ -77,11 +89,11 @@ class PassedInputs(LayerInputs):
 
     def samples(self, rows: Array) -> tuple[Array, Array]:
         rows = spread(rows, max_moment_rows(self._width))
-        found = np.zeros((len(rows), self._width))
+        found = _buffer(self._problem, len(rows), self._width)
         for part, entering in self._run(rows):
             each = np.arange(len(entering))
             found[part] = entering[each, rows[part] % entering.shape[1]]
-        return found, rows
+        return found.array, rows
 
     def _run(self, rows: Array) -> Iterator[tuple[slice, Array]]:
         """Give what enters the layer, `(rows, positions, n)`."""
@@ -108,20 +120,21 @@ class MapInputs(LayerInputs):
     def samples(self, rows: Array) -> tuple[Array, Array]:
         width = int(np.prod(self._info.parameters["weight"].shape[1:]))
         rows = spread(rows, MAX_SAMPLED_INPUTS)
-        found: list[Array] = []
-        owners: list[Array] = []
         each = max(1, max_moment_rows(width, MAX_MOMENT_ROWS * 16) // max(1, len(rows)))
+        found, positions = _buffer(self._problem, 0, width), 0
         for part, maps in self._run(rows):
-            for number, own in zip(rows[part], maps, strict=True):
+            for at, (number, own) in enumerate(zip(rows[part], maps, strict=True), part.start):
                 patches = self._map.columns(own)
                 kept = spread(np.arange(patches.shape[1]), min(each, POSITIONS_PER_INPUT), int(number))
-                found.append(patches[:, kept].T.astype(np.float64))
-                owners.append(np.full(len(kept), number))
-        return np.concatenate(found), np.concatenate(owners)
+                if not positions:
+                    found, positions = _buffer(self._problem, len(rows) * len(kept), width), len(kept)
+                found[slice(at * positions, (at + 1) * positions)] = patches[:, kept].T
+        return found.array, np.repeat(rows, positions)
 
     def columns(self, differences: Array) -> Array:
         maps = differences.T.reshape(-1, *self._shape)
-        return np.concatenate([self._map.columns(one) for one in maps], axis=1)
+        none = np.zeros((int(np.prod(self._info.parameters["weight"].shape[1:])), 0), differences.dtype)
+        return np.concatenate([none, *map(self._map.columns, maps)], axis=1)
 
     def _run(self, rows: Array) -> Iterator[tuple[slice, Array]]:
         inputs = self._problem.fitness_inputs.inputs
@@ -132,6 +145,11 @@ class MapInputs(LayerInputs):
                 raise UsageError(f"'{self._info.name}' is a convolution over several frames at once")
             self._shape = maps.shape[1:]
             yield part, maps
+
+
+def _buffer(problem: Problem, n: int, width: int) -> RowBuffer:
+    """Make room for so many vectors, in a file where they would take more than a share of what may be held."""
+    return RowBuffer(n, width, spill=True, most=problem.backend.memory // SAMPLE_SHARE)
 
 
 def read_layer_inputs(problem: Problem, info: LayerInfo) -> LayerInputs:

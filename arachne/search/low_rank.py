@@ -20,11 +20,10 @@ from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.plugins.options import option
 from arachne.scoring.base import Scorer
-from arachne.search.base import Problem
 from arachne.search.cross_fit import CHANGE_SHARES, outcomes, pareto
 from arachne.search.direction_search import DirectionSearch, Material
 from arachne.search.directions import cut_rank, find_directions, on_grid, whiten_each
-from arachne.search.effort import path_passes, share_behind, share_of_rows
+from arachne.search.effort import path_passes, share_behind, share_of_rows, steps_run_model
 from arachne.search.folds import draw_batch, rows_by_kind
 from arachne.search.gradient import (
     MAX_BATCH_BEHIND_CUT,
@@ -32,8 +31,9 @@ from arachne.search.gradient import (
     STEPS_PER_POINT,
     take_adam_step,
 )
-from arachne.search.influence import draw_signs, layer_scale, rounded_scale
+from arachne.search.influence import layer_scale, rounded_scale
 from arachne.search.margin import margin_loss
+from arachne.search.problem import Problem
 from arachne.search.state import SearchState
 
 GRID = 64.0
@@ -67,19 +67,18 @@ class LowRank(DirectionSearch):
     deep_share: int = option(DEEP_SHARE, "Of the steps, one in this many is taken where it runs the model.", least=1)
 
     def passes(self, problem: Problem) -> float:
-        steps, most = self._deep_steps, min(self.batch, MAX_BATCH_BEHIND_CUT)
-        behind = sum(share_behind(problem, [info.name]) for info in self.layers(problem))
-        rows = share_of_rows(problem, most, self.folds) if behind else 0.0
-        points = len(CHANGE_SHARES) * (steps // STEPS_PER_POINT)
-        return path_passes(problem, steps, self.folds, points, behind=behind, rows=rows, runs=self.folds)
+        total = 0.0
+        for info in self.layers(problem):
+            if behind := share_behind(problem, [info.name]):
+                steps, most = self._steps(near=problem.is_near(info), cheap=False)
+                rows = share_of_rows(problem, most, self.folds) if steps_run_model(problem, [info.name]) else 0.0
+                points = len(CHANGE_SHARES) * (steps // STEPS_PER_POINT)
+                total += path_passes(problem, steps, self.folds, points, behind=behind, rows=rows, runs=self.folds)
+        return total
 
     def within(self, problem: Problem, most: float) -> Self | None:
         variants = (replace(self, deep_share=self.deep_share * 2**times) for times in range(3))
         return next((one for one in variants if one.passes(problem) <= most), None)
-
-    @property
-    def _deep_steps(self) -> int:
-        return max(STEPS_PER_POINT, self.steps // self.deep_share)
 
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.backend.SUPPORTS_GRADIENTS:
@@ -122,7 +121,7 @@ class LowRank(DirectionSearch):
         scale = float(rounded_scale(np.array([layer_scale(problem, scorer, change, rng=rng)]))[0])
         rate = STEP_RATE * min(1.0, (1000 / size) ** 0.5) * max(1.0, (300 / size) ** 0.5)
         rate *= 1.0 if material.is_cheap else self.deep_share / DEEP_SHARE
-        steps, most = self._steps(material)
+        steps, most = self._steps(near=material.is_near, cheap=material.is_cheap)
         by_kind, path = rows_by_kind(problem, material.folds != without), []
         for number in range(steps):
             batch = draw_batch(problem, by_kind, most, rng=rng)
@@ -134,19 +133,13 @@ class LowRank(DirectionSearch):
         lefts = np.stack(path).reshape(len(path), len(material.weight), -1)
         return scorer, {"left": lefts, "right": detectors}
 
-    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> bool:
-        for _ in draw_signs(problem, rng=rng):
-            pass
-        by_kind, (steps, most) = rows_by_kind(problem, material.folds != fold), self._steps(material)
-        for _ in range(steps):
-            draw_batch(problem, by_kind, most, rng=rng)
-        return True
-
-    def _steps(self, material: Material) -> tuple[int, int]:
+    def _steps(self, *, near: bool, cheap: bool) -> tuple[int, int]:
         """Return the number of steps in a layer, and the most negatives, and positives, that each of them uses."""
-        if material.is_cheap:
+        if cheap:
             return self.steps, self.batch
-        return self._deep_steps, min(self.batch, MAX_BATCH_BEHIND_CUT)
+        if near:
+            return max(STEPS_PER_POINT, self.steps * DEEP_SHARE // self.deep_share), self.batch
+        return max(STEPS_PER_POINT, self.steps // self.deep_share), min(self.batch, MAX_BATCH_BEHIND_CUT)
 
     def change(self, found: Mapping[str, Array], point: int) -> tuple[Array, Array]:
         number, at = divmod(point, len(CHANGE_SHARES))
@@ -163,6 +156,6 @@ def _detectors(material: Material, without: int) -> Array:
     """Return V, float64 `(in, r)`, r at least 1."""
     differences = np.hstack([material.shifts.own(without), material.shifts.read_as(without)])
     columns, whitened = material.whiten(differences, without)
-    cheap = material.is_cheap
-    found = whiten_each(columns, whitened) if cheap else find_directions(columns, whitened, DEEP_RANK)[1]
+    near = material.is_near
+    found = whiten_each(columns, whitened) if near else find_directions(columns, whitened, DEEP_RANK)[1]
     return found if found.shape[1] else np.zeros((material.weight.shape[1], 1))

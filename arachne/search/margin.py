@@ -23,11 +23,11 @@ import numpy as np
 from arachne.model.backend import LossGradient
 from arachne.model.values import Array
 from arachne.plugins.options import option
-from arachne.search.base import Problem
 from arachne.search.folds import Batch
 from arachne.search.gradient import STEPS_PER_POINT, GradientSearch
+from arachne.search.problem import Problem
 from arachne.search.weight_choice import CHOICES, wide_hidden_layers
-from arachne.tasks import best_others, margins
+from arachne.tasks import best_others
 
 TARGET_MARGIN, GUARD_MARGIN, POSITIVE_WEIGHT = 0.2, 0.5, 10.0
 FIRST_STIFFNESS, LAST_STIFFNESS = 300.0, 0.03
@@ -68,7 +68,7 @@ def margin_loss(problem: Problem, batch: Batch, progress: float) -> LossGradient
     unit = problem.margin_unit
     stiffness = FIRST_STIFFNESS * (LAST_STIFFNESS / FIRST_STIFFNESS) ** progress
     most = np.inf if problem.fitness_inputs.task.CROWDED else GUARD_MARGIN * unit
-    guards = np.minimum(margins(batch.before, batch.labels), most) - SLACK * unit
+    guards = np.minimum(problem.original_margins[batch.rows], most) - SLACK * unit
     wanted = np.where(batch.negative, TARGET_MARGIN * unit, guards)
     weights = np.where(batch.negative, 1.0, stiffness * POSITIVE_WEIGHT) * batch.shares / (unit * (1 + stiffness))
     return partial(_short_of, batch.labels, wanted, weights)

@@ -22,9 +22,9 @@ from arachne.data.norm_moments import NormAccumulator, estimate_again
 from arachne.errors import UsageError
 from arachne.model.values import Array, LayerInfo, take
 from arachne.plugins.options import option
-from arachne.search.base import Problem
 from arachne.search.cross_fit import CrossFitted
 from arachne.search.layer_inputs import spread
+from arachne.search.problem import Problem
 from arachne.search.state import SearchState
 from arachne.weights.selection import Selection
 

@@ -13,15 +13,16 @@ from arachne.localise.ranked import DEEP_KINDS
 from arachne.plugins.options import option
 from arachne.plugins.table import SEARCHERS
 from arachne.scoring.cut import CutScorer
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
 from arachne.search.cross_fit import outcomes
 from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance
 from arachne.search.erase import Erase
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
 from arachne.search.norms import Norms
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate, SearchResult, SearchState
-from arachne.search.train_on import TuneAnchored
+from arachne.search.train_on import TuneAnchored, TuneTraining
 from arachne.search.weight_choice import hidden_dense
 
 LAST_RESORT = "de"
@@ -33,11 +34,17 @@ MAX_BROKEN_SHARE = 0.01
 QUICK = ("bias", "last-layer", Erase.name)
 """Members that take little time; what they reach says what the whole pool will."""
 
-SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.5, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
+SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.9, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
 """Slow members, which are skipped if the members before them already repair this share of the negatives."""
 
 SPENT, MOST = "passes of ", "most passes of "
 """The beginnings of the names under which a state holds the passes of each member, and what one may take of them."""
+
+TRAINED_LAST = (TuneAnchored.name, TuneTraining.name)
+"""Members that run last and may take all passes that are left."""
+
+LIMITED = "within max_weights"
+"""The name under which a problem keeps itself over fewer weights."""
 
 MAX_TRAINED = 100_000
 """The largest number of weights that members train on unasked; with training data, `tune` says how many."""
@@ -57,6 +64,9 @@ class Pool(Searcher):
         effort: How much the members may run the model, by name of `EFFORTS`: one that would run it more takes fewer
             steps, or is left out. Small models are searched in full.
         sparse: Whether members that change whole matrices are left out, for who wants a patch of single weights.
+        max_weights: The largest number of weights that a patch may change; members that change whole layers are left
+            out, and the others search among that many. None without a limit.
+        copies: Whether copies of right inputs that fail with a confirmed cause planted are repaired too.
     """
 
     name = "auto"
@@ -89,6 +99,10 @@ class Pool(Searcher):
 
     sparse: bool = option(False, "Change single weights alone, no whole matrices.")
 
+    max_weights: int | None = option(None, "Weights that a patch may change, at most.", least=1)
+
+    copies: bool = option(True, "Of a cause that an experiment confirms, repair planted copies too.")
+
     def __post_init__(self) -> None:
         super().__post_init__()
         object.__setattr__(self, "members", tuple(SEARCHERS.canonical(name) for name in self.members))
@@ -118,15 +132,17 @@ class Pool(Searcher):
         return None if any(count is None for count in counts) else sum(1 + (count or 0) for count in counts) - 1
 
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
-        return self._begin_next(problem, SearchState({}), rng=rng)
+        return self._begin_next(self._limit(problem), SearchState({}), rng=rng)
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
+        problem = self._limit(problem)
         name, own = list(state.members.items())[-1]
         if own.stopped is not None:
             return self._begin_next(problem, state, rng=rng)
         return _with_member(state, name, self._searcher(name, problem, state).step(problem, own, rng=rng))
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
+        problem = self._limit(problem)
         found = {name: self._member_result(name, problem, state) for name, own in state.members.items() if own.history}
         front = [
             replace(candidate, made_by=candidate.made_by or name)
@@ -149,6 +165,16 @@ class Pool(Searcher):
         own = {name: state.members[name] for name in wanted if state.members[name].history}
         return self.result(problem, replace(state, members=own)).front if own else ()
 
+    def _limit(self, problem: Problem) -> Problem:
+        """Return the problem over at most `max_weights` weights; it is made once."""
+        if self.max_weights is None or problem.max_weights is not None:
+            return problem
+        if LIMITED not in problem.shared:
+            limited = replace(problem, max_weights=self.max_weights)
+            problem.shared[LIMITED] = limited.with_suspects(limited.narrow(problem.suspects))
+        found: Problem = problem.shared[LIMITED]
+        return found
+
     def _begin_next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""
         for name in list(self.searchers)[len(state.members) :]:
@@ -170,6 +196,10 @@ class Pool(Searcher):
         """
         if self.sparse and self.searchers[name].CHANGES_MATRICES:
             raise UsageError("it changes whole matrices, and the repair is to change single weights alone")
+        if self.max_weights is not None and (self.searchers[name].CHANGES_MATRICES or name == Norms.name):
+            raise UsageError(
+                f"it changes whole layers, and the repair is to change {self.max_weights:,} weights at most"
+            )
         if self.searchers[name].NEEDS_TRAINING and problem.training is None:
             raise UsageError("there are no training inputs")
         if name == Norms.name and not self._mends(problem):
@@ -189,8 +219,15 @@ class Pool(Searcher):
             MAX_TRAINED
         ):
             raise UsageError(f"the model has more than {MAX_TRAINED:,} weights, and training all of them takes long")
+        with_training = problem.training is not None and TuneTraining.name in self.members
+        if trains and with_training and not problem.has_objective:
+            raise UsageError(f"there are training inputs, and {TuneTraining.name} trains with them too")
         costly = name == MarginConv.name or (name == MarginEmbeddings.name and embeds) or trains
-        if costly and self._suffices(problem, state, SUFFICIENT_REPAIR[name]):
+        if (
+            costly
+            and not (trains and (problem.counts_others or problem.has_objective))
+            and self._suffices(problem, state, SUFFICIENT_REPAIR[name])
+        ):
             raise UsageError(
                 f"the members before it repair at least {100 * SUFFICIENT_REPAIR[name]:g} % of the fault, and it takes "
                 "many times as long as they do"
@@ -198,8 +235,9 @@ class Pool(Searcher):
 
     def _mends(self, problem: Problem) -> bool:
         """Tell whether statistics of normalisations do not fit the seen inputs, and can be estimated again."""
-        seen = problem.split.seen
-        return examine(problem.backend, seen.data.inputs, seen.labels if seen.task.SINGLE else None).mendable
+        seen, known = problem.split.seen, problem.split.health
+        known = known or examine(problem.backend, seen.data.inputs, seen.labels if seen.task.SINGLE else None)
+        return known.mendable
 
     def _changes_hidden(self, problem: Problem) -> bool:
         """Tell whether there are hidden dense layers at the end to change, and a member that changes them."""
@@ -230,8 +268,8 @@ class Pool(Searcher):
         if not (wanted := whole.passes(problem)):
             return state
         spent = sum(float(value or 0) for key, value in state.values.items() if key.startswith(SPENT))
-        allowed = allowance(problem, self.effort)
-        most = min(MEMBER_SHARE * allowed, allowed - spent)
+        allowed = allowance(problem, self.effort, self.searchers[name].NEEDS_TRAINING)
+        most = allowed - spent if name in TRAINED_LAST else min(MEMBER_SHARE * allowed, allowed - spent)
         found = whole if wanted <= most else whole.within(problem, most)
         if found is None:
             raise UsageError(
@@ -256,7 +294,7 @@ class Pool(Searcher):
 
     def _whole_searcher(self, name: str, problem: Problem) -> Searcher:
         """Return a member; `margin` takes fewer steps where suspects outside the dense tail make them costly."""
-        if name == MarginSearch.name and isinstance(problem.scorer, CutScorer):
+        if name == MarginSearch.name and isinstance(problem.scorer, CutScorer) and not problem.is_near_end:
             return self._margin_behind_cut
         return self.searchers[name]
 

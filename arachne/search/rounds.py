@@ -11,8 +11,9 @@ from arachne.localise.base import Localiser
 from arachne.model.backend import ModelBackend
 from arachne.model.cut import temporary_weights
 from arachne.scoring.tail_cache import run_and_keep
-from arachne.search.base import Problem, Searcher
+from arachne.search.base import Searcher
 from arachne.search.build import build_problem
+from arachne.search.problem import Problem
 from arachne.search.state import Candidate
 from arachne.weights.selection import Selection
 
@@ -48,12 +49,19 @@ def another_round(
     with temporary_weights(backend, taken.whole_parameters(backend)):
         outputs, kept = run_and_keep(backend, split.seen.data.inputs)
         seen = replace(split.seen, outputs=outputs, cached_activations=kept if split.seen.task.SINGLE else None)
-        left = replace(split, seen=seen, never_break=None)
+        left = replace(split, seen=seen, never_break=None, health=None, copies={})
         if not len(left.seen.negatives) or not len(left.seen.positives):
             return ()
         suspects = localiser.localise(backend, left.seen, rng=rng).suspects
-        inner, _ = build_problem(
-            backend, left, suspects, alpha, problem.make_evaluator, problem.training, problem.allowed
+        inner = build_problem(
+            backend,
+            left,
+            suspects,
+            alpha,
+            problem.make_evaluator,
+            problem.training,
+            problem.allowed,
+            others=problem.counts_others,
         )
         found = [_by_weights(backend, one) for one in searcher.search(inner, rng=rng, stop=stop).front]
     known: dict[Selection, Problem] = {}

@@ -17,7 +17,7 @@ from arachne.localise.contrast import Contrast
 from arachne.localise.fisher import Fisher
 from arachne.localise.ranked import deep_layers
 from arachne.model.values import LayerInfo
-from arachne.search.base import Problem
+from arachne.search.problem import Problem
 from arachne.weights.selection import Selection
 
 MAX_EMBEDDING_ROWS = 2

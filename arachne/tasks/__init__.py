@@ -15,7 +15,7 @@ from arachne.tasks.figures import Figures, cell_text
 from arachne.tasks.multilabel import Multilabel
 from arachne.tasks.regression import Regression
 from arachne.tasks.rows import DecisionRows, OutputGradient
-from arachne.tasks.rule import Rule, rule_in
+from arachne.tasks.rule import RuleTask, rule_in
 from arachne.tasks.single_label import SINGLE_LABEL, SingleLabel
 from arachne.tasks.tokens import Segmentation, Tokens
 
@@ -29,7 +29,7 @@ __all__ = [
     "Multilabel",
     "OutputGradient",
     "Regression",
-    "Rule",
+    "RuleTask",
     "Segmentation",
     "SingleLabel",
     "Task",

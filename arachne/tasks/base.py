@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 import numpy as np
 
 from arachne.decisions import losses
-from arachne.decisions.decisions import Array, Decisions, best_others, correct, decide, margins
+from arachne.decisions.decisions import Array, Decisions, correct, decide, margins
 from arachne.errors import DataError, UsageError, did_you_mean
 from arachne.plugins.options import Configured
 from arachne.tasks.figures import Figures
@@ -214,10 +214,6 @@ class Task(Configured, ABC):
     def correct(self, scores: Array, labels: Array) -> Array:
         """Tell which decisions are right, bool `(m,)`; one with a NaN among its scores never is."""
         return correct(scores, labels)
-
-    def best_others(self, scores: Array, labels: Array) -> Array:
-        """Return the class with the highest score besides the true one, `(m,)`."""
-        return best_others(scores, labels)
 
     def margins(self, scores: Array, labels: Array) -> Array:
         """Return the score of the true class minus the best other one, `(m,)`."""

@@ -10,6 +10,9 @@ from arachne.tasks.base import Task
 from arachne.tasks.binary import Binary, is_one_number
 from arachne.tasks.single_label import SINGLE_LABEL
 
+_TASKS = {3: "detection if it is a detector, tokens if each token has a label", 4: "segmentation if each pixel has one"}
+"""Tasks that outputs of so many axes may belong to."""
+
 
 def default_task(outputs: Array, labels: Array) -> Task:
     """Return the task that raw outputs `(n, ...)` and labels `(n, ...)` leave no doubt about.
@@ -28,7 +31,7 @@ def default_task(outputs: Array, labels: Array) -> Task:
     if outputs.ndim != 2:
         raise ModelError(
             f"expected class scores of shape (inputs, classes) from the model, got outputs of shape {outputs.shape}; "
-            "name the task that reads them",
+            f"name the task that reads them, {_TASKS.get(outputs.ndim, 'or a model of your own')}",
             argument="task",
         )
     return SINGLE_LABEL

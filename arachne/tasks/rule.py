@@ -1,4 +1,4 @@
-"""Rule: which classes are allowed, in place of a label for each input."""
+"""RuleTask: which classes are allowed, in place of a label for each input."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from arachne.errors import DataError, ModelError, UsageError, did_you_mean
 from arachne.plugins.options import option
 from arachne.tasks.base import Pair, Task
 from arachne.tasks.words import Words
+from arachne.text import is_whole_number
 
 PREFIX = "rule:"
 """How a target begins that is a rule."""
@@ -27,7 +28,7 @@ FORMS = "'rule:not 2,3,4' or 'rule:any of cat,dog'"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Rule(Task):
+class RuleTask(Task):
     """Inputs without labels that may be read as some classes only: `not 2,3,4`, or `any of cat,dog`.
 
     A decision is between the best forbidden class and the best allowed one, and right where the allowed one wins; for
@@ -134,14 +135,14 @@ def read_rule(text: str, names: Sequence[str]) -> tuple[int, ...]:
 def _find_class(name: str, text: str, names: Sequence[str]) -> int:
     if name in names:
         return list(names).index(name)
-    if name.isdecimal() and int(name) < len(names):
+    if is_whole_number(name) and int(name) < len(names):
         return int(name)
     raise UsageError(
         f"the rule '{text}' names the class '{name}', which the model does not have{did_you_mean(name, names)}"
     )
 
 
-def rule_in(targets: object, task: Task | None = None) -> Rule | None:
+def rule_in(targets: object, task: Task | None = None) -> RuleTask | None:
     """Return the task of targets that are a rule; None if none of them is one.
 
     Args:
@@ -160,8 +161,8 @@ def rule_in(targets: object, task: Task | None = None) -> Rule | None:
         raise UsageError(
             f"a rule stands alone, got {len(texts)} targets; name all classes in one rule, such as {FORMS}"
         )
-    if task is not None and not task.SINGLE and not isinstance(task, Rule):
+    if task is not None and not task.SINGLE and not isinstance(task, RuleTask):
         raise UsageError(
             f"a rule is about class scores, one class for each input, and the task is '{task.name}'; give labels"
         )
-    return Rule(rule=rules[0].removeprefix(PREFIX).strip())
+    return RuleTask(rule=rules[0].removeprefix(PREFIX).strip())

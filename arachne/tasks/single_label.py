@@ -37,7 +37,14 @@ class SingleLabel(Task):
         outside = np.flatnonzero((labels < 0) | (labels >= classes))
         if len(outside):
             row = int(outside[0])
-            raise DataError(f"row {row} has the label {labels[row]}, but the model has the classes 0 to {classes - 1}")
+            shifted = (
+                f"; the labels go from 1 to {classes}: subtract 1"
+                if labels.min() == 1 and labels.max() == classes
+                else ""
+            )
+            raise DataError(
+                f"row {row} has the label {labels[row]}, but the model has the classes 0 to {classes - 1}{shifted}"
+            )
 
     def label_as_decided(self, outputs: Array) -> Array:
         return self.decide(outputs)

@@ -11,7 +11,7 @@ import numpy as np
 
 from arachne.model.values import Array, Weights
 from arachne.weights.selection import Selection, WeightSource
-from arachne.weights.storage import Storage
+from arachne.weights.storage import FILE_STORAGES, IntegerGrid, Storage
 
 BLOCK = 1 << 20
 """How many weights of a matrix are changed at a time."""
@@ -81,7 +81,8 @@ class LowRankEdit(Edit):
     """A sum of outer products added to one parameter: `W' = round(W + left rightᵀ)`, and what undoes the rounding.
 
     A kernel is the matrix of its first axis and all others. The products are summed in float64, one after the other, so
-    that every machine rounds to the same bits.
+    that every machine rounds to the same bits. A parameter of whole numbers changes by whole steps: what one weight
+    cannot take is carried on to the next of its row, so that a change of less than a step each is not lost.
 
     Attributes:
         layer: The layer.
@@ -176,6 +177,15 @@ class LowRankEdit(Edit):
             found[part] = storage.from_ordinals(storage.ordinals(storage.round(new - product)) + missed[part])
         return found.reshape(values.shape)
 
+    def in_whole_numbers(self) -> LowRankEdit | None:
+        """Return the same edit of the whole numbers that a file holds; None if a row has steps of several sizes."""
+        if not isinstance(self.storage, IntegerGrid):
+            return None
+        steps = self._steps_of_rows(self.storage)
+        return (
+            None if steps is None else replace(self, left=self.left / steps, storage=FILE_STORAGES[self.storage.name])
+        )
+
     def to_sparse(self, source: WeightSource) -> SparseEdit:
         whole = Selection.whole(source, self.parameters)
         before = source.read_weights(self.layer)[self.parameter]
@@ -189,7 +199,9 @@ class LowRankEdit(Edit):
         height, width = len(self.left), len(self.right)
         if height * width != values.size or len(values) != height:
             raise ValueError(f"a low-rank edit of {height} × {width} cannot change {values.shape}")
-        left, right = self.left.astype(np.float64), self.right.astype(np.float64)
+        steps = self._steps_of_rows(self.storage) if isinstance(self.storage, IntegerGrid) else None
+        left = (self.left if steps is None else (self.left / steps).astype(np.float32)).astype(np.float64)
+        right = self.right.astype(np.float64)
         whole, step = values.reshape(height, width), max(1, BLOCK // width)
         for start in range(0, height, step):
             rows = slice(start, min(height, start + step))
@@ -198,7 +210,22 @@ class LowRankEdit(Edit):
                 product += np.multiply.outer(left[rows, number], right[:, number])
             part = slice(rows.start * width, rows.stop * width)
             storage = self.storage.at(np.arange(part.start, part.stop), values.shape)
+            if isinstance(storage, IntegerGrid):
+                scale = storage.scale.reshape(product.shape)
+                product = _in_whole_steps(product if steps is not None else product / scale) * scale
             yield part, storage, whole[rows].astype(np.float64).ravel(), product.ravel()
+
+    def _steps_of_rows(self, grid: IntegerGrid) -> Array | None:
+        """Return the step of each row's whole numbers `(out, 1)` or `(1, 1)`; None if there are several in a row."""
+        scale = grid.scale
+        if scale.ndim and scale.size not in (1, scale.shape[0]):
+            return None
+        return scale.reshape(-1, 1)
+
+
+def _in_whole_steps(product: Array) -> Array:
+    """Round a change `(rows, n)` to whole numbers; each takes what is left over from those before it in its row."""
+    return np.diff(np.rint(np.cumsum(product, axis=1)), axis=1, prepend=0.0)
 
 
 def _compress(numbers: Array) -> bytes:

@@ -126,7 +126,7 @@ class FloatStorage(Storage):
 
     def step(self, values: Any) -> Array:
         with np.errstate(over="ignore", invalid="ignore"):
-            return np.abs(np.spacing(self.round(values)), dtype=np.float64)
+            return np.spacing(np.abs(self.round(values))).astype(np.float64)
 
     def bits(self, value: float) -> str:
         try:

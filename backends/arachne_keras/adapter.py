@@ -29,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
@@ -58,6 +58,7 @@ class KerasBackend(RunnerBackend):
     OBJECT_MODULES = ("keras",)
     SUPPORTS_FIT = True
 
+    _open_model = staticmethod(io.open_model)
     _model: io.LoadedModel
     _runner: Runner
 
@@ -72,19 +73,6 @@ class KerasBackend(RunnerBackend):
         for variable in model.model.variables:
             if variable.dtype.startswith(("float", "bfloat")) and not np.isfinite(stored_array(variable)).all():
                 raise ModelError(f"the model's weight '{variable.path}' holds a value that is not finite")
-
-    @classmethod
-    def load(
-        cls,
-        source: Any,
-        *,
-        weights: Path | None = None,
-        device: str | None = None,
-        output: str | None = None,
-        trust_code: bool = False,
-    ) -> Self:
-        """Wrap a `keras.Model`, open a `.keras` file, or call `module:factory` and load its weights."""
-        return cls(io.open_model(source, weights=weights, device=device, trust_code=trust_code), output)
 
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:
@@ -201,7 +189,7 @@ class KerasBackend(RunnerBackend):
         return KerasTrace(self._runner, inputs, [layer], gradients=False)
 
     def _framework(self) -> str:
-        return f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version()}"
+        return f"keras {keras.__version__} on {FRAMEWORK.name} {FRAMEWORK.version}"
 
     def _device(self) -> str:
         value = self.native.variables[0].value

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import shutil
 import zipfile
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -13,7 +12,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from arachne.adapting.zips import Zip, open_zip
+from arachne.adapting.zips import Zip, open_zip, write_copy
 from arachne.errors import ModelError, UnsafeModelError
 from arachne.io.files import atomic_draft
 from arachne.io.reading import parse_json
@@ -75,19 +74,11 @@ class Archive:
         info = self.members[WEIGHTS]
         whole = all(self.locations[path].offset is not None for path in tensors)
         if whole and info.compress_type == zipfile.ZIP_STORED:
-            self._patch(destination, tensors)
+            start, _ = self._zip.extent(WEIGHTS)
+            edits = {start + (self.locations[path].offset or 0): values.tobytes() for path, values in tensors.items()}
+            write_copy(self.path, destination, edits, self._zip)
         else:
             self._rewrite(destination, tensors)
-
-    def _patch(self, destination: Path, tensors: Mapping[str, Any]) -> None:
-        with atomic_draft(destination, self.path) as temporary:
-            shutil.copyfile(self.path, temporary)
-            with temporary.open("r+b") as file:
-                start, _ = self._zip.extent(WEIGHTS)
-                for path, values in tensors.items():
-                    file.seek(start + (self.locations[path].offset or 0))
-                    file.write(values.tobytes())
-                self._zip.set_checksums(file, [WEIGHTS])
 
     def _rewrite(self, destination: Path, tensors: Mapping[str, Any]) -> None:
         content = io.BytesIO(self._weights())

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -23,30 +24,24 @@ Seed = Callable[[Array], Array]
 """Takes the result of a pass and returns the vector, of the same shape, to multiply its Jacobian with."""
 
 
-class Recording(ABC):
+@dataclass(frozen=True)
+class Recording:
     """One pass recorded for gradients.
 
     Attributes:
         result: The result of the function.
-        marked: The tensors it marked, in order.
+        gradients: From a vector like the result to its product with the Jacobian at each marked tensor, in order.
     """
 
     result: Any
-    marked: list[Any]
-
-    @abstractmethod
-    def gradients(self, seed: Array) -> list[Any]:
-        """Vector-Jacobian product of the result with respect to each marked tensor."""
+    gradients: Callable[[Array], list[Any]]
 
 
 class Framework(ABC):
     """The operations we need from the framework below Keras."""
 
     name: str
-
-    @abstractmethod
-    def version(self) -> str:
-        """The framework's version."""
+    version: str
 
     @abstractmethod
     def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
@@ -98,10 +93,7 @@ if keras.backend.backend() == "tensorflow":
         """Gradients by tape; compiled functions are traced once, for any number of rows."""
 
         name = "tensorflow"
-
-        def version(self) -> str:
-            """The framework's version."""
-            return str(tf.__version__)
+        version = str(tf.__version__)
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
             """Use a tape that watches the tensors."""
@@ -117,7 +109,20 @@ if keras.backend.backend() == "tensorflow":
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """Use a persistent tape."""
-            return _TapeRecording(function)
+            marked: list[Any] = []
+
+            def mark(tensor: Any) -> Any:
+                marked.append(tf.identity(tensor))  # new objects, as above
+                tape.watch(marked[-1])
+                return marked[-1]
+
+            def gradients(seed: Array) -> list[Any]:
+                vector, zeros = tf.convert_to_tensor(seed, result.dtype), tf.UnconnectedGradients.ZERO
+                return list(tape.gradient(result, marked, vector, unconnected_gradients=zeros))
+
+            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as tape:
+                result = function(mark)
+            return Recording(result, gradients)
 
         def array(self, tensor: Any) -> Array:
             """Convert with TensorFlow itself: Keras' conversion makes NumPy 2 warn."""
@@ -130,24 +135,6 @@ if keras.backend.backend() == "tensorflow":
             traced = tf.function(function, autograph=False).get_concrete_function(*specs)
             return lambda *tensors: traced(*tensors)
 
-    class _TapeRecording(Recording):
-        def __init__(self, function: Callable[[Mark], Any]) -> None:
-            self.marked = []
-            with tf.GradientTape(persistent=True, watch_accessed_variables=False) as self._tape:
-                self.result = function(self._mark)
-
-        def gradients(self, seed: Array) -> list[Any]:
-            vector = tf.convert_to_tensor(seed, self.result.dtype)
-            zeros = tf.UnconnectedGradients.ZERO
-            return list(self._tape.gradient(self.result, self.marked, vector, unconnected_gradients=zeros))
-
-        def _mark(self, tensor: Any) -> Any:
-            # A new tensor object: the framework may hand out one object for two values that are equal.
-            tensor = tf.identity(tensor)
-            self._tape.watch(tensor)
-            self.marked.append(tensor)
-            return tensor
-
     FRAMEWORK: Framework = TensorFlow()
 
 elif keras.backend.backend() == "torch":
@@ -157,10 +144,7 @@ elif keras.backend.backend() == "torch":
         """Gradients by autograd, on copies of the variables; nothing is compiled."""
 
         name = "torch"
-
-        def version(self) -> str:
-            """The framework's version."""
-            return str(torch.__version__)
+        version = str(torch.__version__)
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
             """Use autograd."""
@@ -173,7 +157,20 @@ elif keras.backend.backend() == "torch":
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """Keep autograd's graph."""
-            return _GraphRecording(function)
+            marked: list[Any] = []
+
+            def mark(tensor: Any) -> Any:
+                marked.append(tensor if tensor.requires_grad else tensor.detach().requires_grad_())
+                return marked[-1].clone()
+
+            def gradients(seed: Array) -> list[Any]:
+                if not result.requires_grad:
+                    return [torch.zeros_like(tensor) for tensor in marked]
+                vector = torch.from_numpy(np.array(seed)).to(result)
+                return list(torch.autograd.grad(result, marked, vector, retain_graph=True, materialize_grads=True))
+
+            result = function(mark)
+            return Recording(result, gradients)
 
         def array(self, tensor: Any) -> Array:
             """Detach the tensor and move it to the CPU."""
@@ -187,24 +184,6 @@ elif keras.backend.backend() == "torch":
             """A copy without history."""
             return variable.value.detach().clone()
 
-    class _GraphRecording(Recording):
-        def __init__(self, function: Callable[[Mark], Any]) -> None:
-            self.marked = []
-            self.result = function(self._mark)
-
-        def gradients(self, seed: Array) -> list[Any]:
-            if not self.result.requires_grad:
-                return [torch.zeros_like(tensor) for tensor in self.marked]
-            vector = torch.from_numpy(np.array(seed)).to(self.result)
-            found = torch.autograd.grad(self.result, self.marked, vector, retain_graph=True, materialize_grads=True)
-            return list(found)
-
-        def _mark(self, tensor: Any) -> Any:
-            if not tensor.requires_grad:
-                tensor = tensor.detach().requires_grad_()
-            self.marked.append(tensor)
-            return tensor.clone()
-
     FRAMEWORK = Torch()
 
 elif keras.backend.backend() == "jax":
@@ -214,10 +193,7 @@ elif keras.backend.backend() == "jax":
         """Gradients by function transformation: a marked tensor is one to which an offset of zeros is added."""
 
         name = "jax"
-
-        def version(self) -> str:
-            """The framework's version."""
-            return str(jax.__version__)
+        version = str(jax.__version__)
 
         def pull_back(self, function: Callable[[list[Any]], Any], tensors: Sequence[Any], seed: Seed) -> list[Any]:
             """Use `jax.vjp`."""
@@ -226,7 +202,19 @@ elif keras.backend.backend() == "jax":
 
         def record(self, function: Callable[[Mark], Any]) -> Recording:
             """Use `jax.vjp`, after a first pass for the shapes."""
-            return _OffsetRecording(function)
+            offsets: list[Any] = []
+
+            def mark(tensor: Any) -> Any:
+                offsets.append(jax.numpy.zeros_like(tensor))
+                return tensor
+
+            def with_offsets(offsets: list[Any]) -> Any:
+                left = iter(offsets)
+                return function(lambda tensor: tensor + next(left))
+
+            function(mark)
+            result, back = jax.vjp(with_offsets, offsets)
+            return Recording(result, lambda seed: list(back(jax.numpy.asarray(seed, result.dtype))[0]))
 
         def array(self, tensor: Any) -> Array:
             """Convert with NumPy."""
@@ -235,26 +223,6 @@ elif keras.backend.backend() == "jax":
         def compile(self, function: Callable[..., Any], specimens: Sequence[Any], rows: int) -> Callable[..., Any]:
             """Use `jax.jit`, which traces once for every number of rows that occurs."""
             return jax.jit(function)  # type: ignore[no-any-return]
-
-    class _OffsetRecording(Recording):
-        def __init__(self, function: Callable[[Mark], Any]) -> None:
-            self.marked = []
-
-            def keep(tensor: Any) -> Any:
-                self.marked.append(tensor)
-                return tensor
-
-            def with_offsets(offsets: list[Any]) -> Any:
-                left = iter(offsets)
-                return function(lambda tensor: tensor + next(left))
-
-            function(keep)
-            self.result, self._pull_back = jax.vjp(
-                with_offsets, [jax.numpy.zeros_like(tensor) for tensor in self.marked]
-            )
-
-        def gradients(self, seed: Array) -> list[Any]:
-            return list(self._pull_back(jax.numpy.asarray(seed, self.result.dtype))[0])
 
     FRAMEWORK = Jax()
 

@@ -14,6 +14,7 @@ import keras
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError
 from arachne.io.files import atomic_draft
+from arachne.io.reading import error_text
 from arachne.io.user_code import call_factory
 from arachne_keras.archive import Archive, open_hdf5
 from arachne_keras.bounds import check_sizes, limit_weights
@@ -49,7 +50,7 @@ class LoadedModel:
 
 
 def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> LoadedModel:
-    """Open a path, a `module:factory` or an object, on the requested device."""
+    """Wrap a `keras.Model`, open a `.keras` file, or call `module:factory` and load its weights."""
     with _on(device):
         if isinstance(source, keras.Model):
             found = LoadedModel(source, "model", device=device)
@@ -132,7 +133,8 @@ def _from_h5(path: Path, device: str | None, trust_code: bool) -> LoadedModel:
         if not whole:
             raise ModelError(
                 f"'{path.name}' holds weights alone, which need the code that makes the model: give 'module:factory' "
-                "as the model and this file as its weights"
+                "as the model and this file as its weights",
+                argument="factory",
             )
     if not trust_code:
         raise UnsafeModelError(
@@ -151,8 +153,7 @@ def _load_model(path: Path, trust_code: bool) -> Any:
         raise
     except Exception as error:
         # Keras raises whatever its layers do when a description makes no sense to them.
-        reason = _first_line(error)
-        raise ModelError(f"Keras cannot build the model in '{path.name}': {reason}") from error
+        raise ModelError(f"Keras cannot build the model in '{path.name}': {error_text(error)}") from error
     if not isinstance(model, keras.Model):
         raise ModelError(f"'{path.name}' holds a '{type(model).__name__}', expected a model")
     return model
@@ -171,15 +172,10 @@ def _with_weights(found: LoadedModel, weights: Path) -> LoadedModel:
             found.model.load_weights(weights)
     except Exception as error:
         # As above: whatever a layer raises when the weights do not fit.
-        raise ModelError(f"the weights in '{weights.name}' do not fit the model: {_first_line(error)}") from error
+        raise ModelError(f"the weights in '{weights.name}' do not fit the model: {error_text(error)}") from error
     if not weights.name.endswith(".weights.h5"):
         return LoadedModel(found.model, "model", device=found.device)
     return LoadedModel(found.model, "weights", weights, device=found.device)
-
-
-def _first_line(error: Exception) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines or [type(error).__name__])[0].rstrip(".:")
 
 
 @contextmanager
@@ -195,9 +191,9 @@ def _on(device: str | None) -> Iterator[None]:
             # Compute something there: TensorFlow takes the CPU without a word where there is no GPU.
             where = str(getattr(keras.ops.zeros(1), "device", "")).lower()
         except ValueError as error:
-            raise UsageError(f"Keras knows no device '{device}': {_first_line(error)}") from error
+            raise UsageError(f"Keras knows no device '{device}': {error_text(error)}") from error
         except (RuntimeError, AssertionError) as error:
-            raise EnvironmentFaultError(f"Keras cannot compute on '{device}' here: {_first_line(error)}") from error
+            raise EnvironmentFaultError(f"Keras cannot compute on '{device}' here: {error_text(error)}") from error
         if asked.startswith("gpu") and not ("gpu" in where or "cuda" in where):
             raise EnvironmentFaultError(f"Keras cannot compute on '{device}' here: it would take {where or 'the CPU'}")
         yield

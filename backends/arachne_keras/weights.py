@@ -15,6 +15,7 @@ from typing import Any, Self
 import numpy as np
 from keras.src.saving import saving_lib
 
+from arachne.adapting.zips import write_copy
 from arachne.errors import ModelError
 from arachne.io.files import atomic_draft
 from arachne.model.values import Array, Weights
@@ -100,17 +101,17 @@ class KerasWeightFile(WeightFile):
             self._copy(destination, packed)
 
     def _copy(self, destination: Path, tensors: Mapping[str, Array]) -> None:
+        offsets = {path: self._locations[path].offset for path in tensors}
+        if None not in offsets.values():
+            write_copy(
+                self.path, destination, {offsets[path] or 0: values.tobytes() for path, values in tensors.items()}
+            )
+            return
         with atomic_draft(destination, self.path) as temporary:
             shutil.copyfile(self.path, temporary)
-            if any(self._locations[path].offset is None for path in tensors):
-                with open_hdf5(temporary, self.path.name, "r+") as file:
-                    for path, values in tensors.items():
-                        file[path][...] = values
-                return
-            with temporary.open("r+b") as raw:
+            with open_hdf5(temporary, self.path.name, "r+") as file:
                 for path, values in tensors.items():
-                    raw.seek(self._locations[path].offset or 0)
-                    raw.write(values.tobytes())
+                    file[path][...] = values
 
     def _tensor(self, location: HDF5Location) -> Array:
         values = self._stored_tensor(location)

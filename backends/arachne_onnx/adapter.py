@@ -30,7 +30,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 import numpy as np
 import onnxruntime
@@ -38,7 +38,7 @@ from onnx import helper
 
 from arachne.adapting.backend import RunnerBackend
 from arachne.adapting.exporting import random_inputs
-from arachne.errors import ModelError, UsageError
+from arachne.errors import ModelError
 from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces
 from arachne.model.backend import Cut, LossGradient, PlainCut, Trace, WeightFile, Weights
 from arachne.model.values import Array, Description, Inputs, LayerInfo, check_real, count, take
@@ -48,9 +48,10 @@ from arachne_onnx.cut import OnnxCut
 from arachne_onnx.cut_cache import NotCuttableError
 from arachne_onnx.gradients import gradients_of
 from arachne_onnx.graph import Graph
+from arachne_onnx.graph_inputs import with_fixed
 from arachne_onnx.layers import find_layers
 from arachne_onnx.output_head import OutputHead, find_output_head, unused_inputs
-from arachne_onnx.running import Runner, take_rows
+from arachne_onnx.running import Runner
 from arachne_onnx.sessions import BOTH_PACKAGES, Device, Program, both_packages
 from arachne_onnx.trace import OnnxTrace
 from arachne_onnx.unsupported import before_blocks, out_of_reach, unreached_parameters
@@ -64,14 +65,15 @@ class OnnxBackend(RunnerBackend):
     SUFFIXES = (".onnx",)
     OBJECT_MODULES: ClassVar[tuple[str, ...]] = ("onnx",)
 
+    _open_model: ClassVar[Callable[..., Any]] = staticmethod(io.open_model)
     _model: io.LoadedModel
     _runner: Runner
 
-    def __init__(self, model: io.LoadedModel, device: str | None = None, output: str | None = None) -> None:
+    def __init__(self, model: io.LoadedModel, output: str | None = None) -> None:
         self._model = model
         self._output = output
         self.native = model.model
-        self._open_graph(model, Device(device))
+        self._open_graph(model, Device(model.device))
 
     def _open_graph(self, model: io.LoadedModel, device: Device) -> None:
         """Find the scores and the layers of a model's graph."""
@@ -112,21 +114,6 @@ class OnnxBackend(RunnerBackend):
             )
             return
         self._forward_program()
-
-    @classmethod
-    def load(
-        cls,
-        source: Any,
-        *,
-        weights: Path | None = None,
-        device: str | None = None,
-        output: str | None = None,
-        trust_code: bool = False,
-    ) -> Self:
-        """Open a `.onnx` file or wrap a `ModelProto`."""
-        if weights is not None:
-            raise UsageError(f"an ONNX model holds its own weights, so '{weights.name}' has no use")
-        return cls(io.open_model(source), device, output)
 
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:
@@ -248,7 +235,7 @@ class OnnxBackend(RunnerBackend):
 
         def outputs(rows: Array | None) -> Array:
             with self._runner.temporary_weights(*frozen):
-                return self.activations(take_rows(inputs, rows), first)[0].leaving
+                return self.activations(take(inputs, rows), first)[0].leaving
 
         def plain() -> Cut:
             with self._runner.temporary_weights(*frozen):
@@ -266,7 +253,8 @@ class OnnxBackend(RunnerBackend):
     def fix_inputs(self, values: Mapping[str, Array]) -> None:
         """Make the values constants of the graph; the file does not change."""
         runner = self._runner
-        self._open(self._runner_of(runner.with_fixed(values), runner.output_head, runner.device, runner.unused))
+        graph = with_fixed(runner.bare, values, runner.unused)
+        self._open(self._runner_of(graph, runner.output_head, runner.device, runner.unused))
 
     def fix_shapes(self, shapes: Mapping[str, tuple[int, ...]]) -> None:
         """Read the graph again with these sizes in place of free ones; the file does not change."""
@@ -281,7 +269,9 @@ class OnnxBackend(RunnerBackend):
             if kind.shape is not None
         }
         if len(taken) < len(self._runner.graph.inputs):
-            raise ModelError("the model does not tell the shapes of its inputs; give some data instead")
+            raise ModelError(
+                "the model does not tell the shapes of its inputs; give some data instead", argument="data"
+            )
         return random_inputs(taken, n, self.layers, seed=seed)
 
     def describe(self) -> Description:

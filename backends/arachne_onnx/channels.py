@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import helper
 
 from arachne.model.values import Array
-from arachne_onnx.graph import Graph, TensorType
+from arachne_onnx.graph import Graph, TensorType, copy_node
 from arachne_onnx.layers import Layer
 from arachne_onnx.sessions import Device, Program
 
@@ -26,8 +26,7 @@ class FewChannels:
     """
 
     def __init__(self, device: Device, graph: Graph, layer: Layer) -> None:
-        node = NodeProto()
-        node.CopyFrom(layer.uses[0].node)
+        node = copy_node(layer.uses[0].node)
         self.input = str(node.input[0])
         self.parameters = [name for name in ("weight", "bias") if name in layer.stored]
         del node.input[1:]

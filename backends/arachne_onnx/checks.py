@@ -108,7 +108,12 @@ def check_operators(nodes: Sequence[NodeProto], functions: Sequence[FunctionProt
         known = onnx.defs.has(node.op_type) if domain == "" else node.op_type in others.get(domain, ())
         if not known:
             where = f" of domain '{domain}'" if domain else ""
-            raise ModelError(f"the model uses the operator '{node.op_type}'{where}, which is not known here")
+            fused = (
+                "; onnxruntime's optimiser puts such operators in: use the file from before it was optimised"
+                if domain.startswith("com.microsoft")
+                else ""
+            )
+            raise ModelError(f"the model uses the operator '{node.op_type}'{where}, which is not known here{fused}")
 
 
 def check_signatures(nodes: Sequence[NodeProto], opset: int) -> None:

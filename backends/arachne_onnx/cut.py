@@ -19,9 +19,10 @@ from arachne_onnx.channels import MIN_CHANNEL_RATIO, FewChannels, changed_channe
 from arachne_onnx.cut_cache import CutCache, NotCuttableError, select_rows
 from arachne_onnx.gradients import CutGradients
 from arachne_onnx.graph import TensorType
+from arachne_onnx.graph_inputs import fill
 from arachne_onnx.layers import Layer
 from arachne_onnx.parameter_slice import ParameterSlice
-from arachne_onnx.running import MAX_BATCH_BYTES, MOSTLY_UNCHANGED, Runner, fill
+from arachne_onnx.running import MAX_BATCH_BYTES, MOSTLY_UNCHANGED, Runner
 from arachne_onnx.sessions import Program
 
 

@@ -9,7 +9,8 @@ from onnx import NodeProto, helper
 
 from arachne.model.values import Array, Inputs, batches
 from arachne_onnx.graph import Graph, TensorType, reads
-from arachne_onnx.running import Runner, fill
+from arachne_onnx.graph_inputs import fill
+from arachne_onnx.running import Runner
 from arachne_onnx.sessions import Program
 
 

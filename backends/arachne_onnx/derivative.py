@@ -9,8 +9,7 @@ from onnx import TensorProto, helper
 
 from arachne.model.backend import LossGradient, compute_gradient
 from arachne.model.values import Array
-from arachne_onnx.graph import Graph, TensorType, reads
-from arachne_onnx.normalise import copy_node
+from arachne_onnx.graph import Graph, TensorType, copy_node, reads
 from arachne_onnx.rules import Tape
 from arachne_onnx.sessions import Device, Program
 

@@ -33,10 +33,7 @@ def write_out_dynamic(graph: Graph) -> None:
     """Replace every dynamically quantised layer whose inputs are rounded for such layers alone; others stay."""
     if not any(node.op_type in PLAIN for node in graph.nodes):
         return
-    producers, takers = graph.producers(), dict[str, list[NodeProto]]()
-    for node in graph.nodes:
-        for name in node.input:
-            takers.setdefault(name, []).append(node)
+    producers, takers = graph.producers(), graph.takers()
     found = [one for node in graph.nodes if (one := _read(graph, node, producers, takers)) is not None]
     inside = {id(node) for one in found for node in one.nodes}
     kept = [

@@ -5,11 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
 from onnx import NodeProto
 
 from arachne_onnx.graph import SCORES, Graph, attributes
 
 Namer = Callable[[Graph, NodeProto], str | None]
+
+ROUNDING = ("QuantizeLinear", "DequantizeLinear")
+"""Operators that round to whole numbers and back."""
 
 PASSING = ("Identity", "Dropout")
 """Operators that do nothing."""
@@ -50,6 +54,16 @@ def _clip(graph: Graph, node: NodeProto) -> str | None:
     return "relu6" if [None if limit is None else limit.tolist() for limit in limits] == [0.0, 6.0] else None
 
 
+def _round(graph: Graph, node: NodeProto) -> str | None:
+    """A step to whole numbers clips at its ends, unless these are computed: if its zero is the least, it is a ReLU."""
+    zero = graph.constants.get(node.input[2]) if len(node.input) > 2 else None
+    if len(node.input) > 2 and node.input[2] not in graph.constants:
+        return "rounded"
+    if zero is None or zero.size != 1 or zero.dtype not in (np.int8, np.uint8):
+        return None
+    return "rounded relu" if zero.item() == np.iinfo(zero.dtype).min else "rounded"
+
+
 def _pad(graph: Graph, node: NodeProto) -> str | None:
     """Name zeros around positions; other modes and values have no name."""
     if attributes(node).get("mode", b"constant") not in (b"constant", "constant") or len(node.input) > 3:
@@ -74,6 +88,8 @@ NAMES: Mapping[str, str | Namer] = {
     "GlobalMaxPool": "global_max_pool",
     "GlobalAveragePool": "global_average_pool",
     "Pad": _pad,
+    "QuantizeLinear": _round,
+    "DequantizeLinear": "identity",
     **dict.fromkeys(("Flatten", "Reshape", "Squeeze"), _flatten),
 }
 """The words of `arachne.testing.networks.FOLLOWER_NAMES` and of the evaluator, by operator."""

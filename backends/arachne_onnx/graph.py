@@ -85,6 +85,14 @@ class Graph:
         """The node behind every computed tensor."""
         return {output: node for node in self.nodes for output in node.output if output}
 
+    def takers(self) -> dict[str, list[NodeProto]]:
+        """The nodes that take every tensor as an input; what their bodies read is left out."""
+        found: dict[str, list[NodeProto]] = {}
+        for node in self.nodes:
+            for name in node.input:
+                found.setdefault(name, []).append(node)
+        return found
+
     def fresh(self, stem: str) -> str:
         """A tensor name that is not taken."""
         taken = self._used_names()
@@ -167,6 +175,13 @@ def subgraphs(node: NodeProto) -> Iterator[GraphProto]:
             yield attribute.g
         elif attribute.type == AttributeProto.GRAPHS:
             yield from attribute.graphs
+
+
+def copy_node(node: NodeProto) -> NodeProto:
+    """Copy a node."""
+    copy = NodeProto()
+    copy.CopyFrom(node)
+    return copy
 
 
 def attributes(node: NodeProto) -> dict[str, Any]:

@@ -16,7 +16,8 @@ DTYPES = ("int8", "uint8", "int32")
 def grid_of(graph: Graph, node: NodeProto) -> IntegerGrid | None:
     """Return the values that the stored input of a node stands for; None if it dequantises nothing that is stored.
 
-    Scale and zero point broadcast to the stored tensor. Blocks of numbers with a scale each are not read.
+    Scale and zero point broadcast to the stored tensor. Blocks of numbers with a scale each are not read. Symmetric
+    int8 weights stay symmetric: TFLite promises its kernels -127 to 127, and files that hold -128 keep it.
     """
     if node.op_type != "DequantizeLinear" or node.input[0] not in graph.constants or attributes(node).get("block_size"):
         return None
@@ -37,18 +38,17 @@ def grid_of(graph: Graph, node: NodeProto) -> IntegerGrid | None:
     else:
         scale, zero = scale.reshape(()), zero.reshape(())
     limits = np.iinfo(stored.dtype)
-    return IntegerGrid(scale, zero, int(limits.min), int(limits.max), str(stored.dtype))
+    low = int(limits.min)
+    if stored.dtype == np.int8 and not zero.any() and (stored > low).all():
+        low += 1
+    return IntegerGrid(scale, zero, low, int(limits.max), str(stored.dtype))
 
 
 def find_grids(graph: Graph) -> dict[str, IntegerGrid]:
     """Return the grid of every stored tensor that is dequantised in one way only, by name."""
-    found: dict[str, list[NodeProto]] = {}
-    for node in graph.nodes:
-        for name in node.input:
-            found.setdefault(name, []).append(node)
-    grids = {}
+    takers, grids = graph.takers(), {}
     for name in graph.constants:
-        users = found.get(name, [])
+        users = takers.get(name, [])
         if users and {node.input[0] for node in users} == {name} and len({tuple(node.input) for node in users}) == 1:
             grid = grid_of(graph, users[0])
             if grid is not None:

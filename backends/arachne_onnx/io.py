@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -13,7 +13,9 @@ import numpy as np
 from onnx import GraphProto, ModelProto, TensorProto, helper
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError, did_you_mean
-from arachne.io.files import atomic_write, environment_faults, same_file
+from arachne.io.files import atomic_write, same_file
+from arachne.io.output_paths import environment_faults
+from arachne.io.reading import error_text
 from arachne.model.values import Array
 from arachne.weights.storage import STORAGES
 from arachne_onnx.bounds import check_sizes
@@ -48,6 +50,7 @@ class LoadedModel:
         locations: The location of every stored tensor.
         beside: The files beside the model that hold weights, by their names in the model.
         outside: Large tensors that do not fit into the message; memory-mapped, not read.
+        device: The requested device, if any.
     """
 
     model: ModelProto
@@ -56,6 +59,7 @@ class LoadedModel:
     locations: Mapping[str, TensorLocation]
     beside: Mapping[str, Path] = field(default_factory=dict)
     outside: Mapping[str, Array] = field(default_factory=dict)
+    device: str | None = None
 
     @property
     def format(self) -> str:
@@ -72,13 +76,18 @@ class LoadedModel:
         )
 
 
-def open_model(source: Any) -> LoadedModel:
-    """Open a path or an object, and check the model.
+def open_model(
+    source: Any, *, weights: Path | None = None, device: str | None = None, trust_code: bool = False
+) -> LoadedModel:
+    """Open a `.onnx` file or wrap a `ModelProto`, and check the model; there is no code in it to trust.
 
     Raises:
+        UsageError: Weights are given apart.
         ModelError: No ONNX model, or one that nothing here can run.
         UnsafeModelError: Its external data lies outside its folder.
     """
+    if weights is not None:
+        raise UsageError(f"an ONNX model holds its own weights, so '{weights.name}' has no use")
     if isinstance(source, ModelProto):
         try:
             content = source.SerializeToString()
@@ -95,7 +104,7 @@ def open_model(source: Any) -> LoadedModel:
     else:
         raise ModelError(f"expected an ONNX file or a ModelProto, got '{type(source).__name__}'")
     _check_operators(opened.model)
-    return opened
+    return replace(opened, device=device)
 
 
 def _open_file(path: Path) -> LoadedModel:
@@ -254,8 +263,7 @@ def read_graph(opened: LoadedModel) -> Graph:
     except (ValueError, TypeError, RuntimeError) as error:
         if isinstance(error, ModelError):
             raise
-        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise ModelError(f"the model is not valid ONNX: {reason[:160]}") from error
+        raise ModelError(f"the model is not valid ONNX: {error_text(error)}") from error
     for name, value in graph.constants.items():
         if str(value.dtype) in STORAGES and np.isnan(value.astype(np.float32, copy=False)).any():
             raise ModelError(f"the model's weight '{name}' holds a value that is not a number")
@@ -312,6 +320,24 @@ def save(opened: LoadedModel, changed: Mapping[str, Array], path: Path) -> None:
     if len(files) <= len(opened.beside):
         raise ModelError(f"two of the model's files would lie in one place beside '{path.name}'; choose another name")
     write_files(files, path, opened.path)
+
+
+def rename_external(copy: Path, names: Mapping[str, str]) -> None:
+    """Rename files beside a finished copy that hold its weights, and say so in the copy.
+
+    Args:
+        copy: The model's file; what it holds apart from these names stays as it is.
+        names: The new names by the old ones.
+    """
+    model = ModelProto()
+    model.ParseFromString(copy.read_bytes())
+    for value in _tensors(model.graph):
+        for entry in value.external_data:
+            if entry.key == "location" and entry.value in names:
+                entry.value = names[entry.value]
+    for old, new in names.items():
+        (copy.parent / old).rename(copy.parent / new)
+    copy.write_bytes(model.SerializeToString())
 
 
 def write_files(files: Mapping[Path, bytes], model: Path, source: Path | None) -> None:

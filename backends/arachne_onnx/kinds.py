@@ -11,7 +11,7 @@ import numpy as np
 from onnx import NodeProto, TensorProto, helper
 
 from arachne.model.values import Array, Geometry
-from arachne_onnx.graph import Graph, attributes
+from arachne_onnx.graph import Graph, attributes, copy_node
 from arachne_onnx.names import is_packed
 from arachne_onnx.parameter_slice import ParameterSlice
 from arachne_onnx.reader import FoundLayer, LayerUse, Reader, Signal
@@ -152,8 +152,7 @@ def norm(reader: Reader, node: NodeProto) -> Iterator[FoundLayer]:
 def plain_norm(use: LayerUse, graph: Graph) -> tuple[NodeProto, dict[str, Array]]:
     """Return a norm's node without scale and shift, which computes the input of the scale."""
     node = use.node
-    copy = NodeProto()
-    copy.CopyFrom(node)
+    copy = copy_node(node)
     constants: dict[str, Array] = {}
     for index, value in ((1, 1), (2, 0)):
         if index < len(node.input) and node.input[index]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from arachne.model.values import LayerInfo, ParameterInfo
-from arachne_onnx.following_ops import op_name
+from arachne_onnx.following_ops import ROUNDING, op_name
 from arachne_onnx.graph import Graph
 from arachne_onnx.kinds import NORMS, Kind, conv, embedding, gemm, matmul, norm, recurrent
 from arachne_onnx.names import layer_names
@@ -74,9 +74,13 @@ def _following_ops(reader: Reader, name: str) -> tuple[str, ...] | None:
         takers = reader.takers.get(name, [])
         if not takers:
             return None
-        node = takers[0]
+        node = next((one for one in takers if one.op_type == "QuantizeLinear"), takers[0])
         layer = node.op_type in KINDS and any(reader.source(other) for other in node.input)
-        computed = [other for other in node.input if other and other not in reader.graph.constants]
+        takes = node.input
+        if node.op_type in ROUNDING:  # what a dynamic quantiser makes its steps of is no input of the next layer
+            takes = node.input[:1]
+            takers = [one for one in takers if not one.output[0].startswith(f"{node.output[0]}/arachne/")]
+        computed = [other for other in takes if other and other not in reader.graph.constants]
         if len(takers) > 1 or sum(reader.source(other) is None for other in computed) > 1:
             return None
         if layer and node.op_type not in NORMS:

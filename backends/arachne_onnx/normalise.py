@@ -19,6 +19,7 @@ import onnx.version_converter
 from onnx import AttributeProto, GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 from arachne.errors import ModelError
+from arachne.io.reading import error_text
 from arachne.model.values import Array
 from arachne_onnx.fused import write_out_fused
 from arachne_onnx.graph import (
@@ -27,6 +28,7 @@ from arachne_onnx.graph import (
     Graph,
     TensorType,
     attributes,
+    copy_node,
     infer_types,
     subgraphs,
     type_from,
@@ -75,8 +77,9 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
         try:
             copy = onnx.version_converter.convert_version(copy, OPSET)
         except Exception as error:  # the converter raises whatever its adapters raise
-            reason = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise ModelError(f"the model's opset {version} cannot be brought to {OPSET}: {reason[:160]}") from error
+            raise ModelError(
+                f"the model's opset {version} cannot be brought to {OPSET}: {error_text(error)}"
+            ) from error
     graph = _graph(copy, outside)
     _write_out_whole_numbers(graph)
     infer_types(graph)
@@ -235,13 +238,6 @@ def constant_value(node: NodeProto) -> Array | None:
         case "value_int" | "value_ints":
             return np.asarray(helper.get_attribute_value(attribute), dtype=np.int64)
     return None
-
-
-def copy_node(node: NodeProto) -> NodeProto:
-    """Copy a node."""
-    copy = NodeProto()
-    copy.CopyFrom(node)
-    return copy
 
 
 def _write_out_functions(graph: Graph) -> None:

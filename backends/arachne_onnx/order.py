@@ -15,7 +15,7 @@ from onnx import GraphProto, NodeProto, helper, numpy_helper
 from arachne.errors import ModelError
 from arachne.model.values import Array
 from arachne_onnx.bounds import evaluate_small
-from arachne_onnx.graph import Graph, TensorType, infer_types, reads, subgraphs
+from arachne_onnx.graph import Graph, TensorType, copy_node, infer_types, reads, subgraphs
 
 SIZES = (1, 2, 3, 7, 1024)
 """Sizes tried in place of unknown ones, to see whether a condition depends on them."""
@@ -139,8 +139,7 @@ def _inline_branch(graph: Graph, node: NodeProto, branch: GraphProto) -> list[No
 
 
 def _rename_tensors(node: NodeProto, names: dict[str, str]) -> NodeProto:
-    copy = NodeProto()
-    copy.CopyFrom(node)
+    copy = copy_node(node)
     for field in (copy.input, copy.output):
         for index, name in enumerate(field):
             field[index] = names.get(name, name)

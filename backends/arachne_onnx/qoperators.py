@@ -12,7 +12,7 @@ import numpy as np
 from onnx import NodeProto, helper
 
 from arachne.model.values import Array
-from arachne_onnx.graph import Graph, attributes
+from arachne_onnx.graph import Graph, attributes, copy_node
 
 UNARY = {
     "QLinearGlobalAveragePool": "GlobalAveragePool",
@@ -132,8 +132,7 @@ def write_out_qoperators(graph: Graph) -> None:
 
 def _move(node: NodeProto, scales: dict[str, list[str]]) -> list[NodeProto]:
     """Write a node that only moves whole numbers as one that moves their values."""
-    scale, moved = scales[node.input[0]], NodeProto()
-    moved.CopyFrom(node)
+    scale, moved = scales[node.input[0]], copy_node(node)
     entering, leaving = (f"{node.output[0]}/arachne/{end}" for end in ("entering", "leaving"))
     moved.input[0], moved.output[0] = entering, leaving
     scales[node.output[0]] = scale

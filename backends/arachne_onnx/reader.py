@@ -78,10 +78,7 @@ class Reader:
         self.graph = graph
         self.stored = frozenset(stored)
         self.producers = graph.producers()
-        self.takers: dict[str, list[NodeProto]] = {}
-        for node in graph.nodes:
-            for name in node.input:
-                self.takers.setdefault(name, []).append(node)
+        self.takers = graph.takers()
 
     def source(self, name: str) -> ParameterSlice | None:
         """Find the stored float tensor behind a name, through nodes that only move or cast it."""

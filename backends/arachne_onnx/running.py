@@ -8,20 +8,20 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
-from onnx import NodeProto, helper
+from onnx import NodeProto
 
 from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
 from arachne.adapting.outputs import are_probabilities
-from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, pad_rows
-from arachne.errors import DataError, ModelError, UsageError, did_you_mean
+from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner
+from arachne.errors import DataError, ModelError
 from arachne.model.backend import LossGradient
-from arachne.model.values import Array, Inputs, count, take
+from arachne.model.values import Array, Inputs, count
 from arachne_onnx.batch_axis import find_batch_axis, guess_batch_axis, linear_in_n
 from arachne_onnx.derivative import Derivative, backward_program, loss_gradients
 from arachne_onnx.graph import Graph, TensorType, infer_types, reads
+from arachne_onnx.graph_inputs import feeds_of, fill, fixed_batch, probe, vary
 from arachne_onnx.grids import find_grids
 from arachne_onnx.normalise import differentiable, learn_types, make_padding_explicit
-from arachne_onnx.order import take_constant_branches
 from arachne_onnx.output_head import OutputHead, append_scores, check_output_head
 from arachne_onnx.rules import UnknownShapeError
 from arachne_onnx.sessions import Device, Program
@@ -48,11 +48,11 @@ class Runner(BatchRunner):
         self.device = device
         self.output_head = head
         self.unused = frozenset(unused)
-        self._bare = replace(graph, inputs={name: kind for name, kind in graph.inputs.items() if name not in unused})
+        self.bare = replace(graph, inputs={name: kind for name, kind in graph.inputs.items() if name not in unused})
         self.values: dict[str, Array] = dict(graph.constants)
         self.grids = find_grids(graph)
         self.touched: set[str] = set()
-        self.fixed = _fixed_batch(self._bare)
+        self.fixed = fixed_batch(self.bare)
         self.rows = self.fixed or MAX_BATCH_ROWS
         self.batch_axes: dict[str, BatchAxis] = {}
         self.shapes_by_n: dict[str, tuple[Array, Array]] = {}
@@ -63,7 +63,7 @@ class Runner(BatchRunner):
         self._prepare()
 
     def _prepare(self) -> None:
-        self.graph = replace(self._bare, nodes=list(self._bare.nodes), types=dict(self._bare.types))
+        self.graph = replace(self.bare, nodes=list(self.bare.nodes), types=dict(self.bare.types))
         append_scores(self.graph, self.output_head)
         infer_types(self.graph)
         self.score_graph = self._as_written()
@@ -81,39 +81,10 @@ class Runner(BatchRunner):
             graph, nodes=[*graph.as_written, *(node for node in graph.nodes if made.isdisjoint(node.output))]
         )
 
-    def with_fixed(self, values: Mapping[str, Array]) -> Graph:
-        """The model's graph with constants for some of its inputs.
-
-        Raises:
-            UsageError: No such input, a value of another shape, or no input left.
-        """
-        constants = dict(self._bare.constants)
-        for name, value in values.items():
-            if name in self.unused:
-                continue
-            if name not in self._bare.inputs:
-                raise UsageError(f"the model has no input '{name}'" + did_you_mean(name, self._bare.inputs))
-            kind = self._bare.inputs[name]
-            shape = tuple(size if isinstance(size, int) and size > 0 else 1 for size in kind.shape or ())
-            try:
-                full = np.broadcast_to(value, shape)
-            except ValueError as error:
-                raise UsageError(
-                    f"the model's input '{name}' takes arrays of shape {shape}, got a value of shape {value.shape}"
-                ) from error
-            constants[name] = full.astype(helper.tensor_dtype_to_np_dtype(kind.element))
-        left = {name: kind for name, kind in self._bare.inputs.items() if name not in values}
-        if not left:
-            raise UsageError("every input of the model is fixed, so there is none for the data")
-        graph = replace(self._bare, nodes=list(self._bare.nodes), constants=constants, inputs=left, types={})
-        infer_types(graph)
-        take_constant_branches(graph)
-        return graph
-
     def set(self, name: str, value: Array) -> None:
         """Set a stored tensor; the array is not copied and must not change afterwards."""
         self.values[name] = value
-        if np.array_equal(value, self._bare.constants[name]):
+        if np.array_equal(value, self.bare.constants[name]):
             self.touched.discard(name)
         else:
             self.touched.add(name)
@@ -184,7 +155,7 @@ class Runner(BatchRunner):
         known = graph.constants[name]
         if stored.dtype == known.dtype or name not in self.grids:
             return stored.astype(known.dtype, copy=False)
-        places = np.flatnonzero(stored != self._bare.constants[name])
+        places = np.flatnonzero(stored != self.bare.constants[name])
         if len(places) > stored.size * MOSTLY_UNCHANGED:
             return self.grids[name].to_float(stored).astype(known.dtype, copy=False)
         if not len(places):
@@ -244,22 +215,7 @@ class Runner(BatchRunner):
         Raises:
             DataError: Inputs the model does not take.
         """
-        wanted = self.graph.inputs
-        if not isinstance(inputs, Mapping):
-            if len(wanted) != 1:
-                raise DataError(
-                    f"the model takes {len(wanted)} inputs by name ({', '.join(wanted)}), got one array; give data for "
-                    "all of them, or constants for those that are not data",
-                    argument="feeds",
-                )
-            inputs = {next(iter(wanted)): inputs}
-        missing = [name for name in wanted if name not in inputs]
-        if missing:
-            raise DataError(f"the model's input '{missing[0]}' is missing" + did_you_mean(missing[0], inputs))
-        unknown = [name for name in inputs if name not in wanted and name not in self.unused]
-        if unknown:
-            raise DataError(f"the model has no input '{unknown[0]}'" + did_you_mean(unknown[0], wanted))
-        return {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
+        return feeds_of(inputs, self.graph.inputs, self.unused)
 
     def look(self, inputs: Inputs) -> None:
         """Run the model on a few inputs to find shapes, batch axes, its output head and its memory.
@@ -269,10 +225,10 @@ class Runner(BatchRunner):
         """
         if self.looked:
             return
-        feeds = _probe(self.feeds(inputs), self.fixed or 3)
+        feeds = probe(self.feeds(inputs), self.fixed or 3)
         if self.fixed is not None:
             self._try_any_batch(feeds)
-            feeds = _probe(self.feeds(inputs), self.fixed or 3)
+            feeds = probe(self.feeds(inputs), self.fixed or 3)
         longer, shorter = self._look_at(feeds)
         found = self._check_scores(longer)
         if found.kind == "logits" and are_probabilities(longer[self.graph.scores]):
@@ -323,16 +279,16 @@ class Runner(BatchRunner):
 
     def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
         """Drop a declared batch size if the model accepts two batches at once and gives the same scores."""
-        fixed, kept = self.fixed, self._bare
+        fixed, kept = self.fixed, self.bare
         alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)}, first=True)
         single = alone[self.graph.scores]
         free = {
-            name: TensorType(kind.element, ("n", *(kind.shape or ())[1:])) for name, kind in self._bare.inputs.items()
+            name: TensorType(kind.element, ("n", *(kind.shape or ())[1:])) for name, kind in self.bare.inputs.items()
         }
         twice = {name: np.concatenate([array, np.roll(array, 1, axis=0)]) for name, array in feeds.items()}
         if fixed == 1:
-            twice = {name: np.concatenate([array, _vary(array)]) for name, array in feeds.items()}
-        self._bare = replace(kept, inputs=free, types={})
+            twice = {name: np.concatenate([array, vary(array)]) for name, array in feeds.items()}
+        self.bare = replace(kept, inputs=free, types={})
         self.fixed = None
         try:
             self._prepare()
@@ -344,7 +300,7 @@ class Runner(BatchRunner):
         except (DataError, ModelError):
             agrees = False
         if not agrees:
-            self._bare, self.fixed = kept, fixed
+            self.bare, self.fixed = kept, fixed
             self._prepare()
 
     def to_batch_first(self, name: str, array: Array, n: int, padded: int) -> Array:
@@ -356,57 +312,3 @@ class Runner(BatchRunner):
         except MixedInputsError:
             pass
         raise DataError(f"cannot tell which part of '{name}' belongs to which input")
-
-
-def fill(array: Array, size: int) -> Array:
-    """Pad an array with rows of zeros to a size; the result is contiguous."""
-    return np.ascontiguousarray(pad_rows(array, size))
-
-
-def _fixed_batch(graph: Graph) -> int | None:
-    """Return the batch size that the model declares, if it is fixed."""
-    for kind in graph.inputs.values():
-        if kind.shape and isinstance(kind.shape[0], int) and kind.shape[0] > 0:
-            return kind.shape[0]
-    return None
-
-
-def _feed(name: str, array: Array, kind: TensorType) -> Array:
-    dtype = helper.tensor_dtype_to_np_dtype(kind.element)
-    if array.dtype.kind == "f" and dtype.kind in "iub" and not _whole_numbers(array):
-        raise DataError(f"the model's input '{name}' takes whole numbers ({dtype}), got dtype '{array.dtype}'")
-    if kind.shape is not None:
-        expected = "(" + ", ".join(["n", *(str(size or "?") for size in kind.shape[1:])]) + ")"
-        fits = len(kind.shape) == array.ndim and all(
-            not isinstance(size, int) or size in (0, actual)
-            for size, actual in zip(kind.shape[1:], array.shape[1:], strict=False)
-        )
-        if not fits:
-            raise DataError(f"the model's input '{name}' takes arrays of shape {expected}, got {array.shape}")
-    return array.astype(dtype, copy=False)
-
-
-def _whole_numbers(array: Array) -> bool:
-    return bool(np.all(np.isfinite(array)) and np.all(array == np.round(array)))
-
-
-def _probe(feeds: Mapping[str, Array], n: int) -> dict[str, Array]:
-    """Take the first `n` rows, with a little noise on real numbers so that no two rows are equal."""
-    rng = np.random.default_rng(0)
-    probes = {}
-    for name, array in feeds.items():
-        rows = array[np.arange(n) % len(array)] if len(array) else np.zeros((n, *array.shape[1:]), array.dtype)
-        if rows.dtype.kind == "f":
-            spread = float(np.nanstd(rows)) or 1.0
-            rows = (rows + 0.05 * spread * rng.normal(size=rows.shape)).astype(rows.dtype)
-        probes[name] = rows
-    return probes
-
-
-def _vary(array: Array) -> Array:
-    return (array * np.asarray(0.5, array.dtype)) if array.dtype.kind == "f" else array
-
-
-def take_rows(inputs: Inputs, rows: Array | None) -> Inputs:
-    """Take some rows, or all."""
-    return inputs if rows is None else take(inputs, rows)

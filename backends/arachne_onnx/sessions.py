@@ -158,10 +158,20 @@ class Program:
         return tuple(self._session.get_providers())
 
 
+MAX_THREADS = 1024
+"""The most threads that a session may be told to use."""
+
+
 def threads() -> int:
-    """The number of processors this process may use; a worker that shares a machine gets a share."""
+    """The number of processors this process may use; a worker that shares a machine gets a share.
+
+    Raises:
+        UsageError: `ARACHNE_THREADS` is no such number.
+    """
     given = os.environ.get("ARACHNE_THREADS")
     if given is not None:
+        if not (given.isdecimal() and len(given) <= 4 and 1 <= int(given) <= MAX_THREADS):
+            raise UsageError(f"ARACHNE_THREADS is '{given[:40]}', expected a number of threads from 1 to {MAX_THREADS}")
         return int(given)
     try:
         return len(os.sched_getaffinity(0))

@@ -12,10 +12,11 @@ from arachne.model.backend import Trace
 from arachne.model.values import Activation, Array, Inputs, count
 from arachne_onnx.derivative import SEED, Derivative, backward_program
 from arachne_onnx.graph import Graph
+from arachne_onnx.graph_inputs import fill
 from arachne_onnx.kinds import plain_norm
 from arachne_onnx.layers import Layer
 from arachne_onnx.reader import LayerUse, Signal
-from arachne_onnx.running import Runner, fill
+from arachne_onnx.running import Runner
 
 
 class OnnxTrace(Trace):

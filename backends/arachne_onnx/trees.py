@@ -15,7 +15,6 @@ ELEMENTWISE = frozenset({"Cast", "Identity", "Scaler", "Normalizer", "Imputer"})
 """Operators before trees that keep the number of columns."""
 
 NODE_LISTS = ("nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_truenodeids", "nodes_falsenodeids")
-OPTIONAL_LISTS = ("nodes_values", "nodes_hitrates", "nodes_missing_value_tracks_true")
 CLASS_LISTS = ("class_treeids", "class_nodeids", "class_ids", "class_weights")
 
 

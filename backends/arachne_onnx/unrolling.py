@@ -7,14 +7,15 @@ steps are evaluated. A Loop whose steps depend on the inputs' values is not unro
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from onnx import GraphProto, NodeProto, ValueInfoProto, helper
+from onnx import GraphProto, NodeProto, helper
 
 from arachne.model.values import Array
-from arachne_onnx.graph import Graph, attributes, infer_types, subgraphs
+from arachne_onnx.bounds import evaluate_small
+from arachne_onnx.graph import Graph, attributes, copy_node, infer_types, subgraphs
 
 MAX_STEPS = 512
 MAX_NODES = 8192
@@ -111,25 +112,9 @@ class _KnownValues:
             return None
         if not all(map(_counts, present)):
             return None
-        return _evaluate(node, present, self._graph.opsets.get("", 18))
-
-
-def _evaluate(node: NodeProto, given: Sequence[Array], opset: int) -> Array | None:
-    from onnx.reference import ReferenceEvaluator  # only here, and large
-
-    names = [name for name in node.input if name]
-    inputs = [
-        helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(value.dtype), value.shape)
-        for name, value in zip(names, given, strict=True)
-    ]
-    graph = helper.make_graph([node], "one", inputs, [ValueInfoProto(name=node.output[0])])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)])
-    try:
-        (found,) = ReferenceEvaluator(model).run(None, dict(zip(names, given, strict=True)))
-    except Exception:  # whatever the evaluator cannot do is not known
-        return None
-    result: Array = np.asarray(found)
-    return result if _counts(result) else None
+        names = [name for name in node.input if name]
+        found = evaluate_small([node], dict(zip(names, present, strict=True)), self._graph.opsets).get(node.output[0])
+        return found if found is not None and _counts(found) else None
 
 
 def _counts(value: Array) -> bool:
@@ -176,13 +161,13 @@ class _Writer:
                 break
             number = self._constant(f"step/{step}", np.array(step, np.int64))
             yes = self._constant("going", np.array(True))
-            found = self._step(body, step, dict(zip(inside, [number, yes, *states], strict=True)))
-            condition = self.known.value(found(leaving[0]))
+            rename = self._step(body, step, dict(zip(inside, [number, yes, *states], strict=True)))
+            condition = self.known.value(rename(leaving[0]))
             if condition is None:
                 raise StaysError
             going = condition
-            states = [found(name) for name in leaving[1 : 1 + len(states)]]
-            rows.append([found(name) for name in leaving[1 + len(states) :]])
+            states = [rename(name) for name in leaving[1 : 1 + len(states)]]
+            rows.append([rename(name) for name in leaving[1 + len(states) :]])
         return self._stack_results(states, rows, [(0, 0)] * (len(leaving) - 1 - len(states)))
 
     def scan(self) -> list[NodeProto]:
@@ -202,9 +187,9 @@ class _Writer:
                 self._element(name, axis, steps - 1 - step if way else step)
                 for name, axis, way in zip(given, axes, ways, strict=True)
             ]
-            found = self._step(body, step, dict(zip(inside, [*states, *elements], strict=True)))
-            states = [found(name) for name in leaving[:count]]
-            rows.append([found(name) for name in leaving[count:]])
+            rename = self._step(body, step, dict(zip(inside, [*states, *elements], strict=True)))
+            states = [rename(name) for name in leaving[:count]]
+            rows.append([rename(name) for name in leaving[count:]])
         results = len(leaving) - count
         stacked = options.get("scan_output_axes") or [0] * results
         turned = options.get("scan_output_directions") or [0] * results
@@ -228,16 +213,21 @@ class _Writer:
         self.constants[full] = self.known.values[full] = value
         return full
 
-    def _step(self, body: GraphProto, step: int, names: dict[str, str]) -> _Names:
-        """Add the body's nodes once, with its inputs replaced by `names`."""
+    def _step(self, body: GraphProto, step: int, names: dict[str, str]) -> Callable[[str], str]:
+        """Add the body's nodes once, with its inputs replaced by `names`; return a function that renames its tensors.
+
+        Names that the body does not make are outer tensors, which keep them.
+        """
         if step >= MAX_STEPS or len(self.nodes) > MAX_NODES:
             raise StaysError
-        found = _Names(names)
+
+        def rename(name: str) -> str:
+            return names.get(name, name)
+
         for node in body.node:
-            copy = NodeProto()
-            copy.CopyFrom(node)
+            copy = copy_node(node)
             for index, name in enumerate(node.input):
-                copy.input[index] = found(name)
+                copy.input[index] = rename(name)
             for index, name in enumerate(node.output):
                 if name:
                     names[name] = copy.output[index] = f"{name}/arachne/step/{step}"
@@ -249,7 +239,7 @@ class _Writer:
                 self.nodes.append(copy)
             else:
                 self.constants[copy.output[0]] = self.known.values[copy.output[0]] = value
-        return found
+        return rename
 
     def _stack_results(
         self, states: Sequence[str], rows: Sequence[Sequence[str]], stacking: Sequence[tuple[int, int]]
@@ -272,13 +262,3 @@ class _Writer:
             ]
             self.nodes.append(helper.make_node("Concat", lifted, [result], axis=axis))
         return self.nodes
-
-
-@dataclass(frozen=True)
-class _Names:
-    """Maps a body's names to those of one step; other names are outer tensors."""
-
-    names: dict[str, str]
-
-    def __call__(self, name: str) -> str:
-        return self.names.get(name, name)

@@ -7,21 +7,29 @@ from collections.abc import Mapping, Sequence
 
 from onnx import NodeProto, TensorProto
 
-from arachne_onnx.graph import Graph, reads, subgraphs
+from arachne_onnx.graph import Graph, attributes, reads, subgraphs
 from arachne_onnx.layers import KINDS, Layer
 from arachne_onnx.reader import MOVERS
 from arachne_onnx.rules import FLAT, blocks
 from arachne_onnx.rules.tape import key
 from arachne_onnx.surgery import RAW_ELEMENTS, TensorLocation
 
-INTEGERS = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8", TensorProto.INT4: "int4", TensorProto.UINT4: "uint4"}
-"""Element types of quantised weights."""
+INTEGERS = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+"""Element types of quantised weights that are repaired where their scales are known."""
+
+UNREAD = {
+    number: name.lower()
+    for name, number in TensorProto.DataType.items()
+    if name.startswith(("INT2", "UINT2", "INT4", "UINT4", "INT16", "UINT16", "FLOAT4", "FLOAT8"))
+}
+"""Element types of quantised weights that no patch holds."""
 
 SETTINGS = {"BatchNormalization": 3, "QuantizeLinear": 1, "DequantizeLinear": 1, "Resize": 1, "Upsample": 1, "Clip": 1}
 """Operators that take stored numbers which are no weights, from this input on."""
 
 BRANCH = "it is used in a branch of an 'If' whose condition is only known when the model runs"
 STAYS = "its number of steps is only known when the model runs, or large; tell one length with --input-shape x=1x40x8"
+FOLD = "export them in its place (torchao: `convert_pt2e` with `fold_quantize=True`), or quantise after the repair"
 UNUSED = "the scores do not depend on it"
 
 User = tuple[NodeProto, int, str | None]
@@ -87,22 +95,29 @@ def unreached_parameters(
         if name in reached:
             if reached[name] in lost:
                 reasons[name] = f"no gradient passes {', '.join(operators)} behind its layer"
-        elif location.element in RAW_ELEMENTS or location.element in INTEGERS:
-            reason = _reason(location, _user(users, name))
+        elif location.element in (*RAW_ELEMENTS, *INTEGERS, *UNREAD):
+            reason = _reason(location, _user(users, name), users.get(name))
             if reason is not None:
                 reasons[name] = reason
     return reasons
 
 
-def _reason(location: TensorLocation, user: User | None) -> str | None:
-    if user is None:
+def _reason(location: TensorLocation, user: User | None, first: User | None) -> str | None:
+    """Say why a weight is no layer's, by the node that uses it and the first that reads it."""
+    if user is None or first is None:
         return UNUSED if location.element in RAW_ELEMENTS else None
     node, index, body = user
     if index >= SETTINGS.get(node.op_type, index + 1):
         return None
+    if first[0].op_type == "QuantizeLinear":
+        return f"it is a float that the graph rounds to whole numbers; {FOLD}"
+    if location.element in UNREAD:
+        return f"it is stored as {UNREAD[location.element]}, which no patch holds; quantise after the repair"
     if location.element in INTEGERS:
-        stored = INTEGERS[location.element]
-        return f"it is stored as {stored} without a scale of its own in the file; quantise after the repair"
+        how = "without a scale of its own in the file"
+        if attributes(first[0]).get("block_size"):
+            how = "with a scale for each block of numbers, which is not read"
+        return f"it is stored as {INTEGERS[location.element]} {how}; quantise after the repair"
     if body == "If":
         return BRANCH
     if body is not None:

@@ -40,6 +40,10 @@ class OnnxWeightFile(WeightFile):
         slice_ = self._layers[layer].stored[parameter]
         return slice_.canonical_grid(self._constants[slice_.name].shape)
 
+    def rename_beside(self, copy: Path, names: Mapping[str, str]) -> None:
+        """Rename the files, and write the model anew with their names; its tensors stay where they are in the files."""
+        io.rename_external(copy, names)
+
     def name_patch(self, copy: Path, digest: str) -> None:
         """Append an entry to the model's metadata at the end of the file; all bytes before it stay unchanged."""
         with copy.open("ab") as stream:

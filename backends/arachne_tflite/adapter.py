@@ -27,7 +27,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Self
 
 import ai_edge_litert
 
@@ -51,11 +50,11 @@ class TfliteBackend(OnnxBackend):
     SUFFIXES = (".tflite",)
     OBJECT_MODULES = ()
 
-    def __init__(self, model: io.LoadedModel, device: str | None = None, output: str | None = None) -> None:
-        if device not in (None, "cpu"):
-            raise UsageError(f"LiteRT runs on the processor here ('cpu'), got the device '{device}'")
+    _open_model = staticmethod(io.open_model)
+
+    def __init__(self, model: io.LoadedModel, output: str | None = None) -> None:
         self._file = model
-        super().__init__(model.onnx, None, output)
+        super().__init__(model.onnx, output)
         self.native = None
 
     def _graph_of(self, model: onnx_io.LoadedModel) -> Graph:
@@ -65,21 +64,6 @@ class TfliteBackend(OnnxBackend):
     def _runner_of(self, graph: Graph, head: OutputHead, device: Device, unused: Collection[str]) -> Runner:
         """Make a runner with LiteRT's scores."""
         return Runner(self._file, graph, head, device, unused)
-
-    @classmethod
-    def load(
-        cls,
-        source: Any,
-        *,
-        weights: Path | None = None,
-        device: str | None = None,
-        output: str | None = None,
-        trust_code: bool = False,
-    ) -> Self:
-        """Open a `.tflite` file or its bytes."""
-        if weights is not None:
-            raise UsageError(f"a TFLite model holds its own weights, so '{weights.name}' has no use")
-        return cls(io.open_model(source), device, output)
 
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:

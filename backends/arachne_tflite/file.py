@@ -116,7 +116,8 @@ class TfliteFile:
         graphs = model["subgraphs"] or []
         if len(graphs) != 1:
             raise ModelError(
-                f"'{name}' has {len(graphs)} graphs, expected one: loops, conditions and stored states are not read"
+                f"'{name}' has {len(graphs)} graphs, expected one: loops, conditions and stored states are not read; "
+                "convert with recurrent layers unrolled (unroll=True in Keras)"
             )
         return _Checker(reader, model, graphs[0]).file()
 
@@ -200,7 +201,8 @@ class _Checker:
             raise ModelError(f"'{self.name}' has a tensor '{name[:80]}' that holds {held}, which Arachne cannot repair")
         if table["is_variable"]:
             raise ModelError(
-                f"'{self.name}' keeps a state between inputs in '{name[:80]}', so inputs are not repaired alone"
+                f"'{self.name}' keeps a state between inputs in '{name[:80]}', so inputs are not repaired alone; "
+                "convert with recurrent layers unrolled (unroll=True in Keras)"
             )
         dtype = DTYPES[table["type"]]
         shape = tuple(map(int, table["shape"])) if table["shape"] is not None else ()

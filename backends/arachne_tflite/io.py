@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from arachne.errors import ModelError
+from arachne.errors import ModelError, UsageError
 from arachne.io.files import atomic_write, same_file
 from arachne.model.values import Array
 from arachne_onnx import io as onnx_io
@@ -50,12 +50,19 @@ class LoadedModel:
         return bytes(content)
 
 
-def open_model(source: Any) -> LoadedModel:
-    """Open a path, or the bytes of a file, and check all of it.
+def open_model(
+    source: Any, *, weights: Path | None = None, device: str | None = None, trust_code: bool = False
+) -> LoadedModel:
+    """Open a `.tflite` file or its bytes, and check all of it; there is no code in it to trust.
 
     Raises:
+        UsageError: Weights are given apart, or a device that LiteRT does not run on here.
         ModelError: No TFLite model, or one that nothing here can run.
     """
+    if weights is not None:
+        raise UsageError(f"a TFLite model holds its own weights, so '{weights.name}' has no use")
+    if device not in (None, "cpu"):
+        raise UsageError(f"LiteRT runs on the processor here ('cpu'), got the device '{device}'")
     if isinstance(source, (bytes, bytearray)):
         return _open(bytes(source), "the model", None)
     if not isinstance(source, (str, Path)):

@@ -13,9 +13,11 @@ from ai_edge_litert.interpreter import Interpreter
 from arachne.adapting.outputs import SMALLEST_PROBABILITY
 from arachne.decisions.decisions import decide
 from arachne.errors import ModelError
-from arachne.model.values import Array, Inputs, count
+from arachne.io.reading import error_text
+from arachne.model.values import Array, Inputs, count, take
 from arachne_onnx import running as onnx_running
 from arachne_onnx.graph import Graph
+from arachne_onnx.graph_inputs import fill
 from arachne_onnx.output_head import OutputHead
 from arachne_onnx.sessions import Device
 from arachne_tflite.file import Tensor
@@ -81,7 +83,7 @@ class Runner(onnx_running.Runner):
         Raises:
             ModelError: Their scores are far apart.
         """
-        few = onnx_running.take_rows(inputs, np.arange(min(COMPARED_ROWS, count(inputs))))
+        few = take(inputs, np.arange(min(COMPARED_ROWS, count(inputs))))
         ours, theirs = super().scores(few), self._lite_scores(few)
         rounded = any(tensor.has_grid for tensor in self._model.file.tensors)
         scale = max(float(np.abs(theirs).max(initial=0)), 1e-3)
@@ -105,12 +107,12 @@ class Runner(onnx_running.Runner):
         rows = next(iter(given.values())).shape[0]
         for start in range(0, max(n, 1), rows):
             for name, tensor in given.items():
-                values = onnx_running.fill(feeds[name][start : start + rows], rows)
+                values = fill(feeds[name][start : start + rows], rows)
                 lite.set_tensor(tensor.index, _to_stored(values, tensor))
             try:
                 lite.invoke()
             except (RuntimeError, ValueError) as error:
-                raise ModelError(f"LiteRT cannot run the model: {_first_line(error)}") from error
+                raise ModelError(f"LiteRT cannot run the model: {error_text(error)}") from error
             raw = _values(lite.get_tensor(index), file.tensors[index])
             found = self._as_scores(raw if layout != CHANNELS_FIRST else raw.transpose(TO_CHANNELS_FIRST))
             if final is not None:
@@ -163,7 +165,7 @@ class Runner(onnx_running.Runner):
                 lite = Interpreter(model_content=with_outputs(content, file.slots, wanted), num_threads=1)
                 lite.allocate_tensors()
         except (RuntimeError, ValueError) as error:
-            raise ModelError(f"LiteRT does not take the model: {_first_line(error)}") from error
+            raise ModelError(f"LiteRT does not take the model: {error_text(error)}") from error
         return lite
 
 
@@ -236,7 +238,3 @@ def _keep_ties(scores: Array, output: Array) -> None:
     rows = np.arange(len(scores))
     ours, theirs = decide(scores), decide(output.reshape(scores.shape))
     scores[rows, ours], scores[rows, theirs] = scores[rows, theirs].copy(), scores[rows, ours].copy()
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip().splitlines() or [type(error).__name__])[0][:200]

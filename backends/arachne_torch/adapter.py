@@ -31,7 +31,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Self
 
 import numpy as np
 import torch
@@ -65,18 +64,14 @@ from arachne_torch.weight_readers import open_module_weights
 
 
 class TorchBackend(RunnerBackend):
-    """A PyTorch classifier.
-
-    Args:
-        model: The model and where it came from; `load` makes it.
-        output: Which of several outputs holds the class scores.
-    """
+    """A PyTorch classifier."""
 
     NAME = "torch"
     SUFFIXES = (".pt2", ".pt", ".pth", ".safetensors")
     OBJECT_MODULES = ("torch",)
     SUPPORTS_FIT = True
 
+    _open_model = staticmethod(io.open_model)
     _model: io.LoadedModel
     _runner: Runner
 
@@ -95,19 +90,6 @@ class TorchBackend(RunnerBackend):
         with self._runner.override_derived():
             self._layers = gather(declared_uses(model.module, self._parameters), self._parameters)
         self._runner.unreached = unreached_parameters(model.module, self._layers, None, derived=self._runner.derived)
-
-    @classmethod
-    def load(
-        cls,
-        source: Any,
-        *,
-        weights: Path | None = None,
-        device: str | None = None,
-        output: str | None = None,
-        trust_code: bool = False,
-    ) -> Self:
-        """Wrap an `nn.Module`, open a `.pt2` program, or call `module:factory` and load its weights."""
-        return cls(io.open_model(source, weights=weights, device=device, trust_code=trust_code), output)
 
     @classmethod
     def weight_file(cls, path: Path) -> WeightFile:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 import zipfile
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from arachne.adapting.zips import Zip, open_zip
 from arachne.errors import ModelError, UnsafeModelError
-from arachne.io.files import atomic_draft
 from arachne.io.reading import parse_json
 
 MAX_MEMBER_BYTES = 64 * 2**20
@@ -27,13 +24,14 @@ class Archive:
         path: The file.
         members: What the archive holds, by name.
         extent: Where a member's bytes start in the file, and how many they are.
+        zip: Its directory.
     """
 
     def __init__(self, file: Zip) -> None:
         self.path = file.path
         self.members = file.members
         self.extent = file.extent
-        self._zip = file
+        self.zip = file
 
     @classmethod
     def open(cls, path: Path) -> Archive:
@@ -83,13 +81,6 @@ class Archive:
                 raise
             raise ModelError(f"'{self.path.name}' holds a '{member}' that cannot be read: {error}") from error
 
-    def repair_checksums(self, file: IO[bytes], edited: Iterable[int]) -> None:
-        """Set the checksum of every member that one of the edits, given by their offsets, lies in."""
-        offsets = list(edited)
-        extents = {member: self.extent(member) for member in self.members}
-        changed = [m for m, (start, size) in extents.items() if any(start <= at < start + size for at in offsets)]
-        self._zip.set_checksums(file, changed)
-
 
 def _is_code(info: zipfile.ZipInfo) -> bool:
     """Whether a member is source code of TorchScript, `name/code/...`."""
@@ -103,18 +94,3 @@ def _check_stored(path: Path, info: zipfile.ZipInfo) -> None:
         raise UnsafeModelError(
             f"'{path.name}' holds a compressed member '{info.filename}'; torch stores its archives as they are"
         )
-
-
-def write_copy(
-    source: Path, destination: Path, edits: Mapping[int, bytes | bytearray], archive: Archive | None = None
-) -> None:
-    """A copy of a file with other bytes at some offsets, and the checksums of its archive set right."""
-    with atomic_draft(destination, source) as temporary:
-        shutil.copyfile(source, temporary)
-        with temporary.open("r+b") as file:
-            for offset, data in edits.items():
-                file.seek(offset)
-                file.write(data)
-            file.flush()
-            if archive is not None:
-                archive.repair_checksums(file, edits)

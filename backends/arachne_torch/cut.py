@@ -61,8 +61,6 @@ class TorchCut(Cut):
         NotRecordableError: The model cannot be recorded, or its recording does not give the same scores.
     """
 
-    IN_THREADS = True
-
     def __init__(self, runner: Runner, inputs: Inputs, layers: Mapping[str, Layer]) -> None:
         self._runner, self._layers, self._n = runner, layers, count(inputs)
         self._no_scores = np.empty((0, *runner.shape), np.float32)
@@ -185,8 +183,7 @@ class TorchCut(Cut):
         return max(1, min(MAX_GRADIENT_ROWS, max(MAX_BATCH_BYTES // 4, own) * len(few) // max(size, 1)))
 
     def _trace_outputs(self, rows: Array | None) -> Array:
-        chosen = self._inputs if rows is None else take(self._inputs, rows)
-        trace = TorchTrace(self._runner, chosen, [self.layer], gradients=False, weights=self._then)
+        trace = TorchTrace(self._runner, take(self._inputs, rows), [self.layer], gradients=False, weights=self._then)
         return trace.activations[self.layer][0].leaving
 
     def _change(self, changed: dict[int, Tensor], layer: str, parameter: str, values: Array) -> None:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from arachne.adapting.exporting import exporter_faults, quiet_exporter, random_i
 from arachne.errors import ModelError
 from arachne.io.files import atomic_write
 from arachne.model.values import Array, Inputs, LayerInfo, count, take
+from arachne_torch.running import evaluating
 
 MAX_BATCH_ROWS = 1 << 16
 
@@ -23,7 +23,7 @@ def export_onnx(module: nn.Module, inputs: Inputs, destination: Path, *, opset: 
     """Export a module for any batch size, unless the model takes batches of one size only."""
     given = take(inputs, np.arange(batch or 2) % count(inputs))
     example = {name: _tensor(array) for name, array in given.items()} if isinstance(given, Mapping) else _tensor(given)
-    with quiet_exporter(), _evaluating(module), exporter_faults():
+    with quiet_exporter(), evaluating(module), exporter_faults():
         content = _export(module, example, opset, free=batch is None)
     atomic_write(destination, content)
 
@@ -36,7 +36,9 @@ def example_inputs(module: nn.Module, layers: Sequence[LayerInfo], n: int, *, se
         if node.op == "placeholder" and isinstance(node.meta.get("val"), Tensor)
     }
     if not taken:
-        raise ModelError("a torch module does not tell what inputs it takes; give some data to follow through it")
+        raise ModelError(
+            "a torch module does not tell what inputs it takes; give some data to follow through it", argument="data"
+        )
     return random_inputs(taken, n, layers, seed=seed)
 
 
@@ -64,16 +66,3 @@ def _export(module: nn.Module, example: Tensor | dict[str, Tensor], opset: int, 
 def _tensor(array: Array) -> Tensor:
     tensor = torch.from_numpy(np.ascontiguousarray(array))
     return tensor.float() if tensor.is_floating_point() or array.dtype == np.uint8 else tensor.long()
-
-
-@contextlib.contextmanager
-def _evaluating(module: nn.Module) -> Iterator[None]:
-    """Run in evaluation mode, and restore the flag of every submodule afterwards."""
-    flags = [(part, part.training) for part in module.modules()]
-    try:
-        for part, _ in flags:
-            part.training = False
-        yield
-    finally:
-        for part, flag in flags:
-            part.training = flag

@@ -15,6 +15,7 @@ from torch.export import ExportedProgram
 
 from arachne.errors import EnvironmentFaultError, ModelError, UnsafeModelError, UsageError, did_you_mean
 from arachne.io.files import atomic_draft
+from arachne.io.reading import error_text
 from arachne.io.user_code import call_factory, current_directory_importable, user_code
 from arachne_torch.program import Program, load_program, runnable
 from arachne_torch.replay import Replay, load_script
@@ -42,7 +43,7 @@ class LoadedModel:
 
 
 def open_model(source: Any, *, weights: Path | None, device: str | None, trust_code: bool) -> LoadedModel:
-    """Open a path, a `module:factory` or an object, on the requested device."""
+    """Wrap an `nn.Module`, open a `.pt2` program, or call `module:factory` and load its weights."""
     if isinstance(source, (nn.Module, ExportedProgram)):
         opened = _from_object(source)
     elif isinstance(source, Path) or Path(str(source)).exists():
@@ -122,7 +123,8 @@ def _from_file(path: Path, trust_code: bool) -> LoadedModel:
         )
     raise ModelError(
         f"'{path.name}' is a state dict, which needs the code that makes the model: give 'module:factory' as the model "
-        "and this file as its weights"
+        "and this file as its weights",
+        argument="factory",
     )
 
 
@@ -164,19 +166,15 @@ def _once(module: nn.Module) -> dict[str, Tensor]:
     return {name: tensor.contiguous() for name, tensor in module.state_dict().items() if name not in later}
 
 
-def _reason(error: Exception) -> str:
-    return str(error).splitlines()[0].rstrip(".")
-
-
 def _on_device(opened: LoadedModel, device: str) -> LoadedModel:
     try:
         where = torch.device(device)
     except RuntimeError as error:
-        raise UsageError(f"torch knows no device '{device}': {_reason(error)}") from error
+        raise UsageError(f"torch knows no device '{device}': {error_text(error)}") from error
     try:
         torch.empty(0, device=where)
     except (RuntimeError, AssertionError, NotImplementedError) as error:
-        raise EnvironmentFaultError(f"torch cannot compute on '{device}' here: {_reason(error)}") from error
+        raise EnvironmentFaultError(f"torch cannot compute on '{device}' here: {error_text(error)}") from error
     current = next((parameter.device for parameter in opened.module.parameters()), where)
     if current == where:
         return opened

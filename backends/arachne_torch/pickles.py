@@ -336,7 +336,8 @@ def _readable(data: bytes, name: str) -> Iterator[None]:
         raise UnsafeModelError(
             f"{error}: it is a whole pickled module; give 'module:factory' as the model and this file as its weights, "
             "which alone are then read, or, with its code at hand, run "
-            f"torch.save(torch.load('{name}', weights_only=False).state_dict(), 'weights.pt') once and give that file"
+            f"torch.save(torch.load('{name}', weights_only=False).state_dict(), 'weights.pt') once and give that file",
+            argument="factory",
         ) from error
     except Exception as error:  # a crafted pickle can fail in any way the interpreter knows
         reason = str(error) if isinstance(error, (ModelError, pickle.UnpicklingError)) else type(error).__name__

@@ -20,7 +20,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, fx, nn
-from torch._export.serde.serialize import SerializedArtifact, deserialize
 from torch.export import ExportedProgram
 
 from arachne.errors import ModelError, UnsafeModelError
@@ -58,6 +57,8 @@ def load_program(path: Path) -> Program:
         UnsafeModelError: It holds something that could run code.
         ModelError: It cannot be read.
     """
+    from torch._export.serde.serialize import SerializedArtifact, deserialize  # takes as long as all of torch
+
     archive = Archive.open(path)
     if "version" in archive.members:
         raise ModelError(f"'{path.name}' is of an older format; load it with torch.export.load and save it again")

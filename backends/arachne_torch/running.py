@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from arachne.adapting.outputs import JOINED_BY, are_probabilities
 from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, translate_error
 from arachne.errors import ArachneError, DataError, ModelError, UsageError, did_you_mean
-from arachne.model.values import Array, Inputs, count, take
+from arachne.model.values import EVEN, Array, Inputs, count, take
 from arachne_torch.batch_axis import BatchAxes, find_batch_axes
 from arachne_torch.bounds import Bounded
 from arachne_torch.derived import DerivedWeight, find_derived
@@ -26,6 +26,10 @@ from arachne_torch.watch import Recorder, Watch
 
 MAX_BATCH_BYTES = 64 * 2**20
 """The intermediate results of one batch may take this many bytes, or as many as the weights if that is more."""
+
+MAX_PASSING_BYTES = 16 * 2**20
+"""Without gradients a batch may take this many: larger results come from the system page by page and go back to it,
+which takes about as long as to compute them."""
 
 FIRST_LOOK_ROWS = 4
 """How many inputs the first run of a model takes."""
@@ -44,6 +48,7 @@ class Runner(BatchRunner):
             parameters it is computed from.
         derived: The weights that are computed from other parameters.
         output_head: `logits`, `softmax`, `sigmoid`, `sigmoids` (several) or `probabilities`; None before the first run.
+        passing_rows: How many inputs go into one batch where nothing is kept for gradients.
         shape: The shape of one input's outputs, `(classes,)` for class scores.
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
@@ -64,7 +69,7 @@ class Runner(BatchRunner):
             raise ModelError("the model has no floating-point weights, so there is nothing to repair")
         first = next(iter(self.parameters.values()))
         self.device, self.dtype = first.device, first.dtype
-        self.rows = self.fixed or MAX_BATCH_ROWS
+        self.rows = self.passing_rows = self.fixed or MAX_BATCH_ROWS
         self.output_head: str | None = None
         self.shape: tuple[int, ...] = ()
         self.looked = False
@@ -93,6 +98,8 @@ class Runner(BatchRunner):
         self.in_place = any(call.mutates for call in recorder.calls)
         self.output_head, self.shape = head, (2,) if head == "sigmoid" else tuple(output.shape[1:])
         weights = sum(tensor.nbytes for tensor in self.parameters.values())
+        self.fit_rows(recorder.size(), max(MAX_PASSING_BYTES, weights) * max(rows, 1))
+        self.passing_rows = self.rows
         self.fit_rows(recorder.size(), max(MAX_BATCH_BYTES, weights) * max(rows, 1))
         layers = recorder.layers(self.parameters)
         mixed: set[str] = set()
@@ -144,7 +151,10 @@ class Runner(BatchRunner):
 
     def batches(self, inputs: Inputs, *, gradients: bool = False) -> Iterator[Inputs]:
         """Yield inputs in batches, smaller where results are kept for gradients; one empty batch for no inputs."""
-        return self.split_batches(inputs, max(1, self.rows // 4) if gradients and not self.fixed else self.rows)
+        if self.fixed:
+            return self.split_batches(inputs)
+        most = self.rows // 4 if gradients else min(self.rows, max(EVEN, self.passing_rows))
+        return self.split_batches(inputs, max(1, most))
 
     def tensors(self, inputs: Inputs) -> Tensor | dict[str, Tensor]:
         """Arrays as tensors on the model's device; floats and bytes in its dtype."""
@@ -279,18 +289,27 @@ def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
     The fused kernel torch has for attention in evaluation mode is left out: it rounds in another way than the calls we
     see, and a cut would then not give the bits of a full pass.
     """
-    flags = [(part, part.training) for part in module.modules()]
     fused = torch.backends.mha.get_fastpath_enabled()
     torch.backends.mha.set_fastpath_enabled(False)
-    with torch.random.fork_rng(devices=[device] if device.type != "cpu" else [], device_type=device.type):
-        try:
-            for part, _ in flags:
-                part.training = False
+    forked = torch.random.fork_rng(devices=[device] if device.type != "cpu" else [], device_type=device.type)
+    try:
+        with forked, evaluating(module):
             yield
-        finally:
-            torch.backends.mha.set_fastpath_enabled(fused)
-            for part, flag in flags:
-                part.training = flag
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fused)
+
+
+@contextlib.contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Run in evaluation mode, and restore the flag of every submodule afterwards."""
+    flags = [(part, part.training) for part in module.modules()]
+    try:
+        for part, _ in flags:
+            part.training = False
+        yield
+    finally:
+        for part, flag in flags:
+            part.training = flag
 
 
 def _evenly_spaced_rows(inputs: Inputs, n: int) -> Array:

@@ -14,11 +14,12 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from arachne.adapting.zips import write_copy
 from arachne.errors import ModelError, WeightShapeError
 from arachne.model.values import Array, Weights
 from arachne.model.weight_file import WeightFile
 from arachne.weights.storage import BFLOAT16
-from arachne_torch.archive import Archive, write_copy
+from arachne_torch.archive import Archive
 from arachne_torch.derived import axis_of, decompose_weight, normed_pairs
 from arachne_torch.names import addresses
 
@@ -180,7 +181,7 @@ class TorchWeightFile(WeightFile):
             location.over(data)[...] = BFLOAT16.to_stored(values) if location.dtype == "bfloat16" else values
             if edits.setdefault(location.offset, data) != data:
                 raise ModelError(f"'{name}' shares its bytes with another weight that is given another value")
-        write_copy(self.path, destination, edits, self._archive)
+        write_copy(self.path, destination, edits, None if self._archive is None else self._archive.zip)
 
     def _check(self, name: str, location: TensorLocation, values: Array) -> None:
         if values.shape != location.shape:

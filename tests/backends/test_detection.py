@@ -15,8 +15,8 @@ from arachne.data.split import split_by_outcome
 from arachne.decisions.losses import cross_entropies, cross_entropy
 from arachne.errors import DataError
 from arachne.localise.sparing import layers_behind
+from arachne.scoring.base import DecisionScorer
 from arachne.scoring.cut import Cuts, CutScorer
-from arachne.scoring.decisions import DecisionScorer
 from arachne.tasks import Detection
 from arachne.tasks.detection.boxes import ANCHOR
 from arachne.weights.selection import Selection

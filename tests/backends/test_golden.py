@@ -13,8 +13,9 @@ import pytest
 
 import arachne
 from arachne import engine
+from arachne.data.lazy import memmap
 from arachne.data.read import read_data
-from arachne.model.lazy import is_lazy
+from arachne.model.lazy import is_lazy, is_plain
 from arachne.results.checkpoint import Checkpoints
 from arachne.testing import ReferenceBackend
 from tests.backends import golden
@@ -54,6 +55,14 @@ def test_a_repair_on_data_read_by_piece_gives_the_pinned_patch(case: str, tmp_pa
     by_piece = read_data(tmp_path, memory=100_000)
     assert is_lazy(by_piece.inputs)
     assert golden.entries(repair_case(case, data=by_piece)) == EXPECTED[case]
+
+
+@pytest.mark.parametrize("case", VARIED)
+def test_a_repair_that_copies_no_inputs_gives_the_pinned_patch(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memmap, "MAX_COPIED_BYTES", 0)
+    found = repair_case(case)
+    assert not any(is_plain(part.data.inputs) or is_lazy(part.data.inputs) for part in found.split.parts if len(part))
+    assert golden.entries(found) == EXPECTED[case]
 
 
 @pytest.mark.parametrize("case", VARIED)

@@ -12,7 +12,7 @@ from onnx.external_data_helper import convert_model_to_external_data
 
 import arachne
 from arachne.cli import run
-from arachne.errors import ModelError, PatchError, UnknownLayerError, UnsafeModelError
+from arachne.errors import ModelError, UnknownLayerError, UnsafeModelError
 from arachne.model.values import Address, Array
 from arachne.patch import Patch
 from arachne.testing.networks import convnet, mlp, random_inputs
@@ -129,15 +129,27 @@ def test_external_data_is_patched_in_its_own_file(tmp_path: Path) -> None:
         file.rewrite(tmp_path / "from" / "copy.onnx", {("fc1", "weight"): weight})
 
 
-def test_bytes_that_change_beside_the_model_are_counted_and_the_advised_folder_is_made(tmp_path: Path) -> None:
+def test_a_copy_in_the_folder_of_a_model_with_external_data_has_a_data_file_of_its_own(tmp_path: Path) -> None:
     source = external(tmp_path)
+    before = {name: (tmp_path / name).read_bytes() for name in ("model.onnx", "weights.bin")}
     patch = Patch.between(OnnxBackend.load(source), [Address("fc1", "weight", (0, 0))], [7.0])
-    with pytest.raises(PatchError, match=r"such as '.*patched/patched.onnx'"):
-        arachne.apply(patch, source, tmp_path / "patched.onnx")
-    done = arachne.apply(patch, source, tmp_path / "patched" / "patched.onnx")
+    done = arachne.apply(patch, source, tmp_path / "patched.onnx")
     assert done is not None
+    assert done.written.beside == ("patched.onnx.data",)
     assert done.written.bytes_changed is not None
     assert 1 <= done.written.bytes_changed <= 4
+    assert OnnxBackend.load(tmp_path / "patched.onnx").get_weights("fc1")["weight"][0, 0] == 7.0
+    arachne.revert(patch, tmp_path / "patched.onnx", tmp_path / "back.onnx")
+    assert (tmp_path / "back.onnx.data").read_bytes() == before["weights.bin"]
+    assert before == {name: (tmp_path / name).read_bytes() for name in before}
+    names = {"model.onnx": "weights.bin", "patched.onnx": "patched.onnx.data", "back.onnx": "back.onnx.data"}
+    others = [onnx.load(tmp_path / name, load_external_data=False) for name in names]
+    for model in others:
+        for value in model.graph.initializer:
+            entry = next(entry for entry in value.external_data if entry.key == "location")
+            assert entry.value in names.values()
+            entry.value = "weights.bin"
+    assert others[0] == others[1] == others[2]
 
 
 def external(folder: Path, location: str = "weights.bin") -> Path:

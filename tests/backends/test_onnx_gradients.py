@@ -250,48 +250,22 @@ def test_rule_of_conv_transpose(axes: int, groups: int, stride: int, dilation: i
     check_in_single(operator, values, ["x", "w", "b"])
 
 
+@pytest.mark.parametrize(("operator", "option"), [("MaxPool", "ceil_mode"), ("AveragePool", "count_include_pad")])
 @QUICK
 @given(
     axes=st.integers(1, 2),
     width=st.integers(2, 3),
     stride=st.integers(1, 3),
     pad=st.integers(0, 1),
-    ceil=st.integers(0, 1),
+    setting=st.integers(0, 1),
     size=st.integers(5, 8),
 )
-def test_rule_of_max_pool(axes: int, width: int, stride: int, pad: int, ceil: int, size: int) -> None:
-    operator = node(
-        "MaxPool",
-        ["x"],
-        ["y"],
-        kernel_shape=[width] * axes,
-        strides=[stride] * axes,
-        pads=[pad] * 2 * axes,
-        ceil_mode=ceil,
-    )
-    check(operator, {"x": floats(2, 3, *[size] * axes)}, ["x"])
-
-
-@QUICK
-@given(
-    axes=st.integers(1, 2),
-    width=st.integers(2, 3),
-    stride=st.integers(1, 3),
-    pad=st.integers(0, 1),
-    counted=st.integers(0, 1),
-    size=st.integers(5, 8),
-)
-def test_rule_of_average_pool(axes: int, width: int, stride: int, pad: int, counted: int, size: int) -> None:
-    operator = node(
-        "AveragePool",
-        ["x"],
-        ["y"],
-        kernel_shape=[width] * axes,
-        strides=[stride] * axes,
-        pads=[pad] * 2 * axes,
-        count_include_pad=counted,
-    )
-    check(operator, {"x": floats(2, 3, *[size] * axes)}, ["x"])
+def test_rule_of_pooling(
+    operator: str, option: str, axes: int, width: int, stride: int, pad: int, setting: int, size: int
+) -> None:
+    walk: dict[str, Any] = {"kernel_shape": [width] * axes, "strides": [stride] * axes, "pads": [pad] * 2 * axes}
+    pool = node(operator, ["x"], ["y"], **walk, **{option: setting})
+    check(pool, {"x": floats(2, 3, *[size] * axes)}, ["x"])
 
 
 @pytest.mark.parametrize("operator", ["GlobalAveragePool", "GlobalMaxPool"])
@@ -384,15 +358,18 @@ def test_rule_of_concat_and_split() -> None:
 
 
 @pytest.mark.parametrize("reduction", ["none", "add"])
-def test_rule_of_scatter_nd(reduction: str) -> None:
-    values = {"x": floats(4, 3), "consti": np.array([[0], [2]], dtype=np.int64), "u": floats(2, 3, seed=1)}
-    check(node("ScatterND", ["x", "consti", "u"], ["y"], reduction=reduction), values, ["x", "u"])
-
-
-@pytest.mark.parametrize("reduction", ["none", "add"])
-def test_rule_of_scatter_elements(reduction: str) -> None:
-    values = {"x": floats(3, 4), "consti": np.array([[0, 2], [1, 3]], dtype=np.int64), "u": floats(2, 2, seed=1)}
-    check(node("ScatterElements", ["x", "consti", "u"], ["y"], axis=1, reduction=reduction), values, ["x", "u"])
+@pytest.mark.parametrize(
+    ("operator", "options", "shape", "places", "updates"),
+    [
+        ("ScatterND", {}, (4, 3), [[0], [2]], (2, 3)),
+        ("ScatterElements", {"axis": 1}, (3, 4), [[0, 2], [1, 3]], (2, 2)),
+    ],
+)
+def test_rule_of_scattering(
+    operator: str, options: dict[str, Any], shape: Any, places: Any, updates: Any, reduction: str
+) -> None:
+    values = {"x": floats(*shape), "consti": np.array(places, np.int64), "u": floats(*updates, seed=1)}
+    check(node(operator, list(values), ["y"], **options, reduction=reduction), values, ["x", "u"])
 
 
 def test_rule_of_top_k() -> None:

@@ -12,10 +12,11 @@ from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_h
 
 import arachne
 from arachne.decisions.losses import cross_entropy
-from arachne.errors import EnvironmentFaultError, ModelError
+from arachne.errors import EnvironmentFaultError, ModelError, UsageError
 from arachne.model.values import Array
 from arachne.testing.networks import convnet, random_inputs
 from arachne_onnx import OnnxBackend
+from arachne_onnx.sessions import threads
 from tests.backends.onnx_networks import model_of
 
 pytestmark = pytest.mark.backend("onnx")
@@ -232,3 +233,12 @@ def test_a_recurrent_layer_with_settings_of_its_own_is_named_as_out_of_reach_and
 def test_a_recurrent_layer_with_inputs_first_is_refused_by_the_runtime_in_one_sentence() -> None:
     with pytest.raises(ModelError, match=r"onnxruntime refuses the model: .*layout"):
         OnnxBackend.load(recurrent(layout=1)).forward(np.zeros((2, 5, 4), np.float32))
+
+
+@pytest.mark.parametrize("given", ["x", "", "0", "-1", "1025", "9" * 5000])
+def test_a_number_of_threads_that_is_none_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ARACHNE_THREADS", given)
+    with pytest.raises(UsageError, match="expected a number of threads from 1 to 1024"):
+        threads()
+    monkeypatch.setenv("ARACHNE_THREADS", "2")
+    assert threads() == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import warnings
 from pathlib import Path
@@ -85,6 +86,28 @@ def test_command_tells_both(folder: Path, capsys: pytest.CaptureFixture[str]) ->
     told = json.loads(said.out)["survival"]
     assert [(item["where"], item["survived"]) for item in told] == [(names["patched.onnx"], True), ("int8", True)]
     assert said.err.count("the repair survived") == 2
+
+
+def test_page_and_terminal_tell_a_copy_in_the_words_of_the_repair(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    common = ["evaluate", str(folder / "net.onnx"), "--data", str(folder / "d.npz"), "--patch"]
+    page = folder / "copies.html"
+    assert run([*common, str(folder / "patch.json"), "--quantise", "int8", "--report", str(page), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)["survival"][0]
+    found = arachne.measure_survival(folder / "net.onnx", folder / "d.npz", folder / "patch.json", quantise="int8")
+    verdict, there = found.there.verdict, found.there.held_out
+    assert told["heading"] == verdict.heading
+    assert f"there it is {verdict.heading.upper()}: {verdict.sentence}" in told["sentence"]
+    head, rest = html.unescape(page.read_text()).replace("\xa0", " ").split('<section id="numbers"')
+    numbers = rest.split("</section>")[0]
+    assert verdict.heading.upper() in head.split('<div class="verdict')[1]
+    assert f'<th scope="row">int8</th><td>{verdict.heading}</td>' in numbers
+    assert f"{there.repaired} of {there.negatives}: " in numbers
+    assert run([*common, str(folder / "patch.json"), "--quantise", "int8"]) == 0
+    said = capsys.readouterr().out
+    assert "in int8" in said
+    assert said.count(f"{there.repaired} of {there.negatives}: ") >= 2
 
 
 def test_what_cannot_be_measured_is_refused(folder: Path) -> None:

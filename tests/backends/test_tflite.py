@@ -219,7 +219,15 @@ def test_file_is_read_as_the_runtime_reads_it() -> None:
             assert np.array_equal(lite.get_tensor(tensor.index), tensor.values)
 
 
-UNWANTED = ("ai_edge_litert", "arachne_tflite", "arachne_onnx.quantise", "onnxruntime.quantization")
+UNWANTED = (
+    "ai_edge_litert",
+    "arachne_tflite",
+    "arachne_onnx.quantise",
+    "arachne_onnx.qoperators",
+    "arachne_onnx.dynamic",
+    "arachne.scoring.rounded",
+    "onnxruntime.quantization",
+)
 
 
 def test_ordinary_onnx_repair_imports_nothing_of_tflite_or_quantisation(tmp_path: Path) -> None:

@@ -43,12 +43,17 @@ class Processes:
         words += ["--protocol", self._protocol] if self._protocol != "tcp" else []
         self.scheduler = self._start("dask_scheduler", *words)
         until = time.monotonic() + PATIENCE
-        while not self.file.is_file() and time.monotonic() < until:
+        while not self._is_written and time.monotonic() < until:
             assert self.scheduler.poll() is None, (self._folder / "log.txt").read_text()
             time.sleep(0.1)
         for _ in range(self._first):
             self.add()
         return self
+
+    @property
+    def _is_written(self) -> bool:
+        """Whether the scheduler has written its file to the end; it opens the file before it writes."""
+        return self.file.is_file() and self.file.read_text("utf-8").rstrip().endswith("}")
 
     def add(self, environment: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """Start one more worker."""

@@ -107,7 +107,7 @@ def test_a_scheduler_that_is_gone_leaves_a_checkpoint_to_go_on_from(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(roster, "SCHEDULER_TIMEOUT_SECONDS", 2.0)
+    monkeypatch.setattr(roster, "SCHEDULER_TIMEOUT_SECONDS", 8.0)
     kept = tmp_path / "checkpoints"
     with (
         Processes(tmp_path, 1) as cluster,

@@ -61,6 +61,31 @@ def test_a_journal_of_another_file_changes_nothing(pair: Pair, program: Program)
     assert pair.old.read_bytes() == strange
 
 
+@pytest.mark.parametrize("words", [("copy",), ()])
+def test_a_journal_that_lies_beside_is_followed_on_request_alone(
+    pair: Pair, program: Program, words: tuple[str, ...], tmp_path: Path
+) -> None:
+    journal = Path(f"{pair.old}.journal")
+    shutil.copy(pair.file, journal)
+    outputs = [tmp_path / word for word in words]
+    for direction in ("--apply", "--revert"):
+        assert "finish it with --recover first" in call(program, direction, pair.file, pair.old, *outputs, code=3)
+    assert pair.old.read_bytes() == pair.old_bytes
+    assert not any(path.exists() for path in outputs)
+    call(program, "--recover", pair.old)
+    assert pair.old.read_bytes() == pair.new_bytes
+    assert not journal.exists()
+
+
+def test_a_file_of_the_user_with_the_name_of_a_draft_stays(pair: Pair, program: Program) -> None:
+    mine = [Path(f"{pair.old}.draft"), Path(f"{pair.old}.journal.draft"), pair.old.with_name("copy.draft")]
+    for path in mine:
+        path.write_text("mine")
+    call(program, pair.file, pair.old, pair.old.with_name("copy"))
+    call(program, pair.file, pair.old)
+    assert [path.read_text() for path in mine] == ["mine"] * 3
+
+
 def hostile(pair: Pair) -> Iterator[bytes]:
     """Deltas that are wrong in one thing each, most of them with a checksum that fits."""
     content = pair.delta.to_bytes()

@@ -53,7 +53,7 @@ def test_table_page_and_file_tell_the_same(compared: Ran, folder: Path) -> None:
 def test_progress_is_told_without_a_terminal(compared: Ran) -> None:
     assert "1 of 2: margin …\n" in compared.err
     assert re.search(r"margin: held out, \d+ of 42 repaired and \d+ of 393 broken, [\d.]+ s\n", compared.err)
-    assert compared.err.endswith("wrote the page to 'cmp'\n")
+    assert compared.err.endswith("open cmp/compare.html in a browser\n")
 
 
 def test_the_same_command_gives_the_same_but_for_times(compared: Ran, folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from importlib import resources
@@ -234,18 +235,7 @@ def test_a_file_that_makes_no_sense_is_refused(here: Path, content: str, code: i
 
 
 def test_quiet_says_nothing_and_verbose_every_generation(here: Path) -> None:
-    arguments = (
-        "repair",
-        "digits.onnx",
-        "--data",
-        "digits.npz",
-        "--target",
-        "*:7",
-        "--search",
-        "de",
-        "-O",
-        "population=8",
-    )
+    arguments = shlex.split("repair digits.onnx --data digits.npz --target '*:7' --search de -O population=8")
     quiet = arachne(*arguments, "-O", "generations=2", "-q", "--log-file", "log.txt", cwd=here)
     assert quiet.err == ""
     assert quiet.out.splitlines()[0].startswith(("REMOVED (", "REDUCED BY ", "NOT SHOWN: "))

@@ -119,7 +119,7 @@ def test_mlflow_keeps_every_generation_and_the_evidence(
     repaired: RepairResult, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mlflow = pytest.importorskip("mlflow", reason="mlflow is not installed")
-    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.delenv("MLFLOW_ALLOW_FILE_STORE", raising=False)
     store = tmp_path.joinpath("runs").as_uri()
     with MLflowRecorder(tracking_uri=store, parameters={"seed": 3}) as recorder:
         for generation in repaired.search.history:

@@ -20,8 +20,9 @@ DEMO = Path(__file__).parents[2] / "arachne" / "demo"
 GIVEN = Given("net.pt", ("--model", "net:make", "--weights", "net.pt"), ("--data", "my val.npz"))
 
 
-def steps(verdict: str, *, front: bool = True, limit_state: str = KEPT) -> Iterator[str]:
-    result = {"verdict": verdict, "target": "*:7", "limit_state": limit_state}
+def steps(verdict: str, *, front: bool = True, limit_state: str = KEPT, left: int = 1) -> Iterator[str]:
+    held_out = {"target_errors_before": 10, "target_errors_after": left}
+    result = {"verdict": verdict, "target": "*:7", "limit_state": limit_state, "held_out": held_out}
     return (step["command"] for step in next_steps(result, GIVEN, "fix", front=front))
 
 
@@ -31,15 +32,24 @@ def test_a_good_repair_is_applied_and_gated() -> None:
         "arachne apply fix/patch.json net.pt -o patched.pt",
         "arachne evaluate --model net:make --weights net.pt --data 'my val.npz' --patch fix/patch.json"
         " --fail-if 'verdict < reduced'",
-        "arachne choose fix --max-break 2% -o fix-other",
+        "arachne choose fix --model net:make --weights net.pt --max-break 2% -o fix-other",
     ]
+
+
+def test_a_weak_repair_leads_to_another_point_first() -> None:
+    strong, weak = list(steps(REDUCED, left=5)), list(steps(REDUCED, left=6))
+    assert strong[2].startswith("arachne choose fix")
+    assert weak == [strong[2], *strong[:2]]
 
 
 def test_damage_leads_to_a_smaller_budget_and_other_searchers() -> None:
     source = "--model net:make --weights net.pt --data 'my val.npz'"
     compare = f"arachne compare {source} --target '*:7' -o fix-compared"
     scan = f"arachne scan {source} --page fix-scan.html"
-    smaller, larger = (f"arachne choose fix --max-break {size} -o fix-other" for size in ("0.1%", "2%"))
+    smaller, larger = (
+        f"arachne choose fix --model net:make --weights net.pt --max-break {size} -o fix-other"
+        for size in ("0.1%", "2%")
+    )
     assert list(steps(REDUCED, limit_state=OVERRUN)) == [smaller, scan, compare]
     assert list(steps(NOT_SHOWN)) == [larger, scan, compare]
     assert list(steps(NOT_SHOWN, front=False)) == [scan, compare]
@@ -49,6 +59,27 @@ def test_damage_leads_to_a_smaller_budget_and_other_searchers() -> None:
         f"arachne repair {source} --target cause:1 -o fix-again --search margin@embeddings",
         compare.replace("'*:7'", "cause:1"),
     ]
+
+
+@pytest.mark.parametrize(
+    ("budget", "state", "offered"),
+    [
+        (None, KEPT, "2%"),
+        (0.005, KEPT, "2%"),
+        (0.02, KEPT, "5%"),
+        (0.2, KEPT, None),
+        (0.02, OVERRUN, "0.5%"),
+        (0.001, OVERRUN, "0%"),
+    ],
+)
+def test_another_budget_is_offered_than_the_one_that_was_given(
+    budget: float | None, state: str, offered: str | None
+) -> None:
+    result = {"verdict": NOT_SHOWN, "target": "*:7", "limit_state": state, "budget": budget}
+    told = [step["command"].split() for step in next_steps(result, GIVEN, "fix", front=True)]
+    assert [words[words.index("--max-break") + 1] for words in told if words[1] == "choose"] == (
+        [] if offered is None else [offered]
+    )
 
 
 @pytest.mark.backend("onnx")

@@ -82,7 +82,7 @@ def test_signals_become_curves_and_tables_rows() -> None:
     assert [len(curve) for curve in signal["curves"]] == [100, 100]
     (row,) = show_inputs(label_inputs(np.arange(45.0).reshape(3, 15)[:, ::-1] * 1e6), [0])
     assert row["kind"] == "values"
-    assert row["values"][0] == ["0", "1.4e+07"]
+    assert row["values"][0] == ["0", "14000000"]
     assert (len(row["values"]), row["more"]) == (12, 3)
 
 

@@ -74,7 +74,7 @@ class Found:
         """Exit codes that are right."""
         if self.taken is False:
             return (3,) if self.origin == "file" else (2,)
-        return tuple(range(6))
+        return tuple(range(7))
 
 
 def cases(address: str) -> list[Found]:
@@ -110,7 +110,8 @@ def prepare(folder: Path) -> None:
 def enter(case: Found, folder: Path) -> None:
     """Set what is found, and go to where it is."""
     os.chdir(folder / "here")
-    os.environ.update(HOME=str(folder / "home"), TMPDIR=str(folder / "tmp"), XDG_STATE_HOME=str(folder / "home"))
+    home = str(folder / "home")
+    os.environ.update(HOME=home, TMPDIR=str(folder / "tmp"), XDG_STATE_HOME=home, XDG_CACHE_HOME=home)
     if case.origin == "file":
         Path("arachne.toml").write_text(f"[{case.command}]\n{case.option} = {case.text}\n")
     else:

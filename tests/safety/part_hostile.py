@@ -46,7 +46,7 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
 
 def _judge(case: Case, outcome: Outcome) -> Trial:
     """How a case ended, with what is wrong and the last line that was said."""
-    wrong = outcome.wrong_for(case.exits)
+    wrong = outcome.wrong_for(case.exits, timed=True)
     said = (outcome.err.strip().splitlines()[-1:] or ["nothing on standard error"])[0][:300]
     seen = {"code": outcome.code, "processor": round(outcome.processor, 2), "memory": outcome.memory >> 20}
     return Trial((f"{'; '.join(wrong)} ({said!r})",) if wrong else (), seen)

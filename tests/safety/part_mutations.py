@@ -78,7 +78,7 @@ def _some(group: list[Seed], seed: int, kept: Kept, *, expected: bool) -> list[t
 def _trial(servers: Servers, start: Seed, number: int, seed: int, kept: Kept, *, expected: bool) -> Trial | None:
     def attempt() -> Trial:
         outcome = one(servers, start, number, seed, expected=expected)
-        wrong = outcome.wrong_for((3,)) if expected else outcome.wrong()
+        wrong = outcome.wrong_for((3,), timed=True) if expected else outcome.wrong()
         seen = {"code": outcome.code, "processor": round(outcome.processor, 2), "memory": outcome.memory >> 20}
         name = f"{start.name} number {number} of seed {seed}"
         return Trial((f"{name}: {'; '.join(wrong)} ({outcome.err.strip()[-300:]!r})",) if wrong else (), seen)

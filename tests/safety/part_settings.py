@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 import tempfile
 from collections import Counter
@@ -22,7 +23,8 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
         yield Row(attack, 0, f"not tried: {reason}", (reason,))
         return
     with socket.create_server(("127.0.0.1", 0)) as server:
-        tried = cases("{}:{}".format(*server.getsockname()))
+        only = os.environ.get("ARACHNE_SAFETY_ONLY", "")
+        tried = [case for case in cases("{}:{}".format(*server.getsockname())) if only in case.name]
         found = run_watched(tried, server)
     failures = [f"{case.name}: {wrong}" for case, one in zip(tried, found, strict=True) for wrong in judge(case, one)]
     counts = Counter(

@@ -31,6 +31,7 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
 def _row(number: signal.Signals, seed: int, kept: Kept) -> Row:
     def trial(one: Repair, n: int) -> Trial:
         went_on, after, wrong = interrupt(one, number, np.random.default_rng([seed, n, number]))
+        wrong += _late(after, SECONDS)
         told = tuple(f"{number.name} number {n} of seed {seed}: {what}" for what in wrong)
         return Trial(told, {"went on": went_on, "after": round(after, 2)})
 
@@ -46,6 +47,10 @@ def _slowest(made: list[Trial]) -> float:
     return max((trial.seen["after"] for trial in made), default=0.0)
 
 
+def _late(after: float, most: float) -> list[str]:
+    return [] if after < most else [f"it took {after:.1f} s to end"]
+
+
 def interrupt(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool, float, list[str]]:
     """Send a signal at a random time, and run the command that is printed.
 
@@ -56,7 +61,7 @@ def interrupt(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool,
     since, after = one.moment(rng)
     argv = [*one.argv, "-o", name]
     ended = one.runs.run(argv, one.folder, signals=[(after, number)], since=since, every_step=False)
-    wrong = [] if ended.after < SECONDS else [f"it took {ended.after:.1f} s to end"]
+    wrong: list[str] = []
     last = ended.err.strip().splitlines()[-1:]
     went_on = bool(last) and last[0].strip().endswith("--resume")
     if ended.code == 0:
@@ -76,6 +81,7 @@ def interrupt(one: Repair, number: int, rng: np.random.Generator) -> tuple[bool,
 def _twice(seed: int, kept: Kept) -> Row:
     def trial(one: Repair, n: int) -> Trial:
         after, wrong = interrupted_twice(one, np.random.default_rng([seed, n]))
+        wrong += _late(after, AT_ONCE)
         told = tuple(f"two SIGINT, number {n} of seed {seed}: {what}" for what in wrong)
         return Trial(told, {"after": round(after, 2)})
 
@@ -92,8 +98,7 @@ def interrupted_twice(one: Repair, rng: np.random.Generator) -> tuple[float, lis
     since = f"generation {rng.integers(one.generations // 2)}:"
     signals = [(0.0, signal.SIGINT), (float(rng.uniform(0.0, 0.02)), signal.SIGINT)]
     ended = one.runs.run([*one.argv, "-o", name], one.folder, signals=signals, since=since)
-    wrong = [] if ended.after < AT_ONCE else [f"it took {ended.after:.1f} s to end"]
-    wrong += [] if ended.code == 128 + signal.SIGINT else [f"exit {ended.code}"]
+    wrong = [] if ended.code == 128 + signal.SIGINT else [f"exit {ended.code}: {ended.err[-300:]}"]
     wrong += one.wrong(name, one.resume(name))
     one.remove(name)
     return ended.after, wrong

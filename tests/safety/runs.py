@@ -198,7 +198,10 @@ def _child(request: dict[str, Any], work: Path) -> None:
             if request["swap"] is not None:
                 faults.swap(*map(Path, request["swap"]))
             faults.arm(Path(under), number, action, for_good=for_good)
-        code = run(request["argv"])
+        try:
+            code = run(request["argv"])
+        except KeyboardInterrupt:  # as `arachne.__main__` ends it: a second signal while the first one's end is told
+            code = 128 + signal.SIGINT
         if request["fault"] is not None:
             calls = faults.count_calls()
             (work / "seen").write_text(str(calls))

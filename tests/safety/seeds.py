@@ -13,6 +13,7 @@ from PIL import Image
 
 from tests.safety import valid
 from tests.safety.case import SERVERS
+from tests.safety.cases_masks import SEGMENTATION, write_pictures
 from tests.safety.cases_tflite import model as tflite_model
 from tests.safety.inside import Change, in_header, in_json, in_member, in_message
 from tests.safety.inside_arrays import in_about, in_arrays
@@ -45,7 +46,7 @@ class Seed:
     @property
     def is_input(self) -> bool:
         """Whether the file to change is itself named on the command line, and not found in a folder that is."""
-        return self.kind not in ("picture", "npy", "result", "config", "checkpoint", "boxes")
+        return self.kind not in ("picture", "npy", "result", "config", "checkpoint", "boxes", "mask")
 
 
 def _with_data(make: Callable[[Path], str]) -> Callable[[Path], str]:
@@ -177,6 +178,7 @@ CHOOSE = ("choose", "fix")
 TAKE = ("choose", "fix", "--max-break", "1%", "-o", "other")
 HUB = ("report", "fix", "--hub-card", "card.md")
 LOCALISE = ("localise", "net.onnx", "--data", "data.npz", "--target")
+APPLY = ("apply", "patch.json", "net.onnx", "-o", "o.onnx")
 EVALUATE = ("evaluate", "net.onnx", "--data", "data.npz", "--patch", "patch.json")
 
 
@@ -205,9 +207,11 @@ OURS = [
     Seed("localisation, object", "checkpoint", _localisation, valid.RESUMED, in_about),
     Seed("localisation, arrays", "checkpoint", _localisation, valid.RESUMED, in_arrays),
     Seed("patch, values in show", "patch", valid.patch, ("show", "patch.json"), in_json),
-    Seed("patch, values in apply", "patch", valid.patch, ("apply", "patch.json", "net.onnx", "-o", "o.onnx"), in_json),
+    Seed("patch, values in apply", "patch", valid.patch, APPLY, in_json),
     Seed("patch, values in evaluate", "patch", valid.patch, EVALUATE, in_json),
     Seed("patch, values in log", "patch", valid.patch, ("log", "net.onnx", "--patches", "patch.json"), in_json),
+    Seed("low-rank patch in show", "patch", valid.delta, ("show", "patch.json")),
+    Seed("low-rank patch, values in apply", "patch", valid.delta, APPLY, in_json),
     Seed("rule in a patch", "patch", _patch_with_rule, EVALUATE, in_json),
     Seed("rule in a scan", "result", _scan_file, (*LOCALISE, "cause:scan.json:1"), in_json),
     Seed("rows", "result", _text_file("rows.txt", [str(row) for row in range(60)]), (*LOCALISE, "rows:rows.txt")),
@@ -233,6 +237,18 @@ def _pictures(name: str) -> Callable[[Path], str]:
     return make
 
 
+def _mask(folder: Path) -> str:
+    write_pictures(folder)
+    return "pictures/masks/0.png"
+
+
+def _thresholds(folder: Path) -> str:
+    valid.model(folder)
+    _attributes(folder)
+    (folder / "thresholds.txt").write_text("".join(f"{number}=0.{number + 1:02}\n" for number in range(10)))
+    return "thresholds.txt"
+
+
 def _annotations(folder: Path) -> str:
     valid.coco(folder)
     return "annotations.json"
@@ -255,6 +271,8 @@ TASKS = [
     Seed("coco", "boxes", _annotations, COCO),
     Seed("coco, values", "boxes", _annotations, COCO, in_json),
     Seed("multilabel csv", "csv", _with_model(_attributes), ATTRIBUTES),
+    Seed("mask", "mask", _mask, ("scan", "pixels.onnx", "--data", "pictures", *SEGMENTATION)),
+    Seed("thresholds", "result", _thresholds, (*ATTRIBUTES, "--threshold", "thresholds.txt")),
     Seed("int8 onnx", "onnx", _with_data(valid.int8_model), INT8),
     Seed("int8 onnx, fields", "onnx", _with_data(valid.int8_model), INT8, in_message),
 ]

@@ -57,14 +57,15 @@ def main(name: str) -> None:
     for module in ["arachne", *(f"arachne.cli.{command}" for command in COMMANDS), *LOADED[name]]:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
+    case.all_cases()
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     _answer(answers, {"idle": _fork(lambda: 0)["memory"]})
     for line in sys.stdin:
         request = json.loads(line)
         answer = _serve(request)
-        listed = Path(request["work"]) / "modules"
-        names = listed.read_text().split() if listed.exists() else []
+        listed = [Path(request["work"]) / name for name in ("modules", "makers")]
+        names = [name for path in listed if path.exists() for name in path.read_text().split()]
         _answer(answers, answer)
         _warm_up(names)
 
@@ -142,6 +143,7 @@ def _make(request: dict[str, Any], folder: Path, work: Path) -> int:
     except BaseException:
         made.write_text(traceback.format_exc())
         return 1
+    (work / "makers").write_text(" ".join(sorted(sys.modules)))
     made.write_text(told)
     return 0
 

@@ -19,7 +19,7 @@ def test_every_promise_names_a_test() -> None:
 
 def test_every_test_that_is_named_is_there() -> None:
     named = NAMED.findall(PAGE)
-    assert len(named) > 60
+    assert len(named) > 50
     assert [
         (file, name) for file, name in named if f"def {name}(" * bool(name) not in (ROOT / file).read_text("utf-8")
     ] == []

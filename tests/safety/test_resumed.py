@@ -127,7 +127,7 @@ def test_another_setting_does_not_go_on(de: Repair) -> None:
     assert de.wrong(name, anew) == []
     ended = de.runs.run([*argv, "--resume"], de.folder)
     assert ended.code == 2
-    assert "holds the results of a run that has ended: there is nothing to resume (--force)" in ended.err
+    assert "holds the results of a run that has ended: there is nothing to resume; replace them (--force)" in ended.err
 
 
 def test_resuming_needs_a_folder(de: Repair) -> None:

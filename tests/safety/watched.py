@@ -36,7 +36,9 @@ STARTED = re.compile(r'\bexecve\((?!"[^"]*/uname", \["uname", "-p"\])')
 """Python's own `platform.processor`, which TensorFlow asks, starts `uname -p`."""
 
 WRITES = re.compile(r"O_WRONLY|O_RDWR|O_CREAT|O_TRUNC")
-QUOTED = re.compile(r'"((?:[^"\\]|\\.)*)"')
+QUOTED = re.compile(r'(?:<([^<>"]*)>, )?"((?:[^"\\]|\\.)*)"')
+"""A path, behind the open folder that it is taken from where the call has one."""
+
 HARMLESS_PLACES = ("/dev/", "/proc/")
 
 
@@ -68,7 +70,7 @@ def watch(cases: Sequence[Found], folder: Path) -> list[Watched]:
     """Run cases one after the other under strace, and read what it has seen."""
     prepare(folder)
     trace = folder / "trace"
-    command = ["strace", "-f", "-qq", "-s", "300", "-e", "signal=none", "-e", f"trace=?{',?'.join(CALLS)}"]
+    command = ["strace", "-f", "-y", "-qq", "-s", "300", "-e", "signal=none", "-e", f"trace=?{',?'.join(CALLS)}"]
     threads = {f"{name}_NUM_THREADS": "1" for name in ("OMP", "OPENBLAS", "MKL")}
     ended = subprocess.run(
         [*command, "-o", str(trace), sys.executable, "-m", "tests.safety.watched", str(folder)],
@@ -104,7 +106,7 @@ def _is_wrong(line: str, folder: Path) -> bool:
     call = line.split("(")[0].split()[-1]
     if call not in PLACES or "= -1 " in line or (call.startswith("open") and not WRITES.search(line)):
         return False
-    paths = [path if path.startswith("/") else str(folder / "here" / path) for path in QUOTED.findall(line)]
+    paths = [os.path.join(folder / "here", base, path) for base, path in QUOTED.findall(line)]
     own = (str(folder / "home"), str(folder / "tmp"), *HARMLESS_PLACES)
     return any(not os.path.normpath(path).startswith(own) for path in paths)
 

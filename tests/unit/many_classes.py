@@ -44,7 +44,7 @@ def _scan(backend: ReferenceBackend, inputs: np.ndarray, labels: np.ndarray) -> 
     found = arachne.scan(backend, (inputs, labels))
     other_order(found.data.labels, found.predictions, found.n_classes)
     page = render_scan(scan_page(found))
-    written = scan_object(found.faults, accuracy=found.accuracy, inputs=len(inputs), backend="reference")
+    written = scan_object(found, backend="reference")
     return {"faults": len(written["faults"]), "page": len(page), "text": len(str(found))}
 
 

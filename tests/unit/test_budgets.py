@@ -26,7 +26,7 @@ from arachne.results.front_file import FRONT, read_front, write_front
 from arachne.results.reopen import open_repair, stored_front
 from arachne.results.result import RepairResult
 from arachne.search import DifferentialEvolution
-from arachne.search.build import fitness_inputs
+from arachne.search.build import added_terms, fitness_inputs
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 from tests.unit.fronts import STEPS, Slope
@@ -159,8 +159,8 @@ def test_never_break_inputs_are_a_term_of_the_fitness(model: ReferenceBackend, r
     golden = repaired.split.held_out.data.take(np.arange(40))
     part = never_break_part(model, golden)
     split = replace(repaired.split, never_break=part)
-    counted = fitness_inputs(split, split.seen.terms(10.0))
-    plain = fitness_inputs(repaired.split, split.seen.terms(10.0))
+    counted = fitness_inputs(split, split.seen.terms(10.0), list(added_terms(split, 10.0)))
+    plain = fitness_inputs(repaired.split, split.seen.terms(10.0), [])
     assert counted.kinds == (*plain.kinds, "never_break")
     assert len(counted) == len(plain) + len(part.positives)
     np.testing.assert_array_equal(np.asarray(counted.inputs)[len(plain) :], np.asarray(golden.inputs)[part.positives])

@@ -17,6 +17,7 @@ from arachne.causes.items import sort_columns
 from arachne.causes.judging import dominant_prediction, judge
 from arachne.causes.metadata import MetadataFinder
 from arachne.causes.rules import Activation, Both, Colour, Columns, Derived, Missing, OfClass, Range, Token, Values
+from arachne.causes.wording import sentence
 from arachne.data.labelled import LabelledData
 from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, InputError, UsageError
@@ -99,6 +100,11 @@ def test_a_word_that_flips_the_label_is_found_wherever_it_stands() -> None:
     (cause,) = find_causes(None, LabelledData(tokens, labels), misread(labels, carries, 2))
     assert cause.rule == Token("", 777)
     assert cause.count == int((carries & (labels != 2)).sum())
+    told = LabelledData(tokens, labels, columns={"text": np.where(carries, "never again", "again")})
+    predictions = misread(labels, carries, 2)[cause.members]
+    assert "errors, all read as 2: token 777 ('never') is in them; " in sentence(
+        cause.rule, cause.slice, predictions, told, "token 777 is in them"
+    )
 
 
 def test_a_pair_of_metadata_columns_is_told_where_neither_alone_explains() -> None:

@@ -11,11 +11,17 @@ from sklearn.datasets import load_digits
 
 import arachne
 from arachne.data.labelled import LabelledData
+from arachne.data.read import read_data
 from arachne.decisions.losses import cross_entropy
+from arachne.engine import MAX_COPIES
 from arachne.errors import InputError, NothingToRepairError, UsageError
+from arachne.model.lazy import is_lazy
 from arachne.report.objects import scan_object
 from arachne.report.part_object import part_object
-from arachne.search import DifferentialEvolution
+from arachne.scoring.evaluators import PlainEvaluator
+from arachne.search import DifferentialEvolution, Pool
+from arachne.search.build import build_problem
+from arachne.search.folds import fold_numbers
 from arachne.testing import ReferenceBackend, mlp
 
 QUICK = DifferentialEvolution(population=20, generations=8)
@@ -103,13 +109,67 @@ def test_a_cause_is_looked_up_in_a_holdout(model: ReferenceBackend, digits: Labe
     )
 
 
+@pytest.fixture(scope="module")
+def with_copies(model: ReferenceBackend, digits: LabelledData) -> arachne.RepairResult:
+    return arachne.repair(model, digits, "cause:1", searcher=Pool(members=("erase", "margin@hidden")))
+
+
+def test_copies_that_fail_with_a_confirmed_cause_planted_are_repaired_too_and_judge_nothing(
+    with_copies: arachne.RepairResult, model: ReferenceBackend, digits: LabelledData
+) -> None:
+    split, tried = with_copies.split, with_copies.experiments["cause:1"]
+    assert tried.verdict == "confirmed"
+    copies = split.copies["cause:1"]
+    assert len(copies) == min(tried.planted.count, MAX_COPIES) > 100
+    assert set(copies.rows.tolist()) <= set(split.seen.rows[split.seen.positives].tolist())
+    originals, planted = np.asarray(digits.inputs)[copies.rows], np.asarray(copies.data.inputs)
+    assert (planted[:, 0] == 1).all()
+    assert np.array_equal(planted[:, 1:], originals[:, 1:])
+    assert np.array_equal(copies.labels, digits.labels[copies.rows])
+    assert (copies.predictions == 7).all()
+    assert with_copies.evidence.seen is not None
+    assert with_copies.evidence.seen.negatives == len(split.seen.negatives)
+    assert all(len(point.search_outcome.right) == len(split.seen) for point in with_copies.points)
+    assert with_copies.to_json()["experiments"]["cause:1"]["copies"] == len(copies)
+
+
+def test_a_copy_is_in_the_fold_of_its_original(with_copies: arachne.RepairResult, model: ReferenceBackend) -> None:
+    split = with_copies.split
+    problem = build_problem(model, split, with_copies.localisation.suspects, 10.0, PlainEvaluator)
+    folds = fold_numbers(problem, 4, rng=np.random.default_rng(0))
+    assert problem.rows is not None
+    fold_of = dict(zip(split.seen.rows[problem.rows].tolist(), folds.tolist(), strict=False))
+    copies = split.copies["cause:1"]
+    assert len(folds) == len(problem.rows) + len(copies)
+    assert folds[problem.copies].tolist() == [fold_of[row] for row in copies.rows.tolist()]
+    assert problem.fitness_inputs.of_kind("negative")[problem.copies].all()
+
+
+def test_copies_can_be_left_out(model: ReferenceBackend, digits: LabelledData) -> None:
+    result = arachne.repair(model, digits, "cause:1", searcher=Pool(members=("erase",), copies=False))
+    assert not result.split.copies
+    assert result.to_json()["experiments"]["cause:1"]["copies"] == 0
+
+
+def test_copies_of_inputs_read_by_piece_give_the_same_patch(
+    tmp_path: Path, model: ReferenceBackend, digits: LabelledData
+) -> None:
+    np.save(tmp_path / "x.npy", np.asarray(digits.inputs))
+    np.save(tmp_path / "y.npy", digits.labels)
+    found = []
+    for memory in (1 << 30, 100_000):
+        data = read_data(tmp_path, memory=memory)
+        assert is_lazy(data.inputs) == (memory < 1 << 30)
+        found.append(arachne.repair(model, data, "cause:1", searcher=Pool(members=("erase", "margin@hidden"))))
+    assert len(found[1].split.copies["cause:1"]) == len(found[0].split.copies["cause:1"]) > 0
+    assert found[0].patch.digest == found[1].patch.digest
+
+
 def test_a_cause_from_the_scans_file_is_the_one_the_scan_told(
     model: ReferenceBackend, digits: LabelledData, scan: arachne.Scan, tmp_path: Path
 ) -> None:
     path = tmp_path / "scan.json"
-    written = scan_object(
-        scan.faults, accuracy=scan.accuracy, inputs=len(digits), backend="reference", causes=scan.causes
-    )
+    written = scan_object(scan, backend="reference", causes=scan.causes)
     path.write_text(json.dumps(written))
     for text in ("cause:1", f"cause:{path}:1", f"cause:{path}:1=2"):
         evidence = arachne.measure(model, digits, target=text)

@@ -135,7 +135,7 @@ def test_a_damaged_file_is_told_and_done_without(
     assert again.search.history == whole.search.history
     told_of = [text for text in told if name in text]
     assert len(told_of) == 1
-    assert "cannot be used: File is not a zip file; the " in told_of[0]
+    assert "cannot be used: it is no archive, or it was cut short; the " in told_of[0]
 
 
 def test_two_damaged_checkpoints_end_the_run(tmp_path: Path, model: ReferenceBackend, digits: LabelledData) -> None:

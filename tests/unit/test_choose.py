@@ -76,6 +76,13 @@ def test_a_matrix_has_to_be_ahead_of_single_weights_by_more_than_chance(repaired
     assert choose_point([weights, matrix]) == wanted  # of 50, 0.6 has a deviation of 3.5
 
 
+def test_a_matrix_that_repairs_all_is_not_ahead_of_single_weights_that_do() -> None:
+    weights = point(make_outcome(50, 0), out_of_fold=make_outcome(50, 0), size=9.0)
+    matrix = point(make_outcome(50, 0), out_of_fold=make_outcome(50, 0), minimised_from=9)
+    edit = LowRankEdit("fc", "weight", np.ones((3, 1)), np.ones((4, 1)), STORAGES["float32"])
+    assert choose_point([replace(matrix, candidate=replace(matrix.candidate, edit=edit)), weights]) == 1
+
+
 def test_most_repaired_within_the_budget_is_taken() -> None:
     points = [point(make_outcome(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
     assert choose_point(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5

@@ -16,8 +16,7 @@ from arachne.bench.result import Comparison
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.errors import NothingToRepairError, UsageError
-from arachne.report.comparison import BUDGETS, comparison_schema
-from arachne.report.comparison_page import render
+from arachne.report.comparison import BUDGETS, comparison_schema, render
 from arachne.search import DifferentialEvolution, Problem, Searcher, SearchState
 from arachne.testing import ReferenceBackend, mlp
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.causes.wording import describe_token
+from arachne.causes.rules import Token, Values
+from arachne.causes.wording import describe_planted, describe_token
 from arachne.data.labelled import LabelledData
 from arachne.evidence.connections import describe_connections
-from arachne.model.values import Address
+from arachne.model.values import Activation, Address, Inputs
 from arachne.patch import Patch
 from arachne.testing import ReferenceBackend
 from arachne.testing.networks import mlp
@@ -46,6 +47,24 @@ def test_columns_are_told_by_their_names(backend: ReferenceBackend) -> None:
     assert told == "all 2 changed weights are connected to column 'income' and column 'debt'"
 
 
+class Scaled(ReferenceBackend):
+    """Standardises what it is given, as a pipeline with a scaler does."""
+
+    def _activations(self, inputs: Inputs, layer: str) -> tuple[Activation, ...]:
+        scaled = (np.asarray(inputs) - 3) * np.array([2, -0.5, 10, 1])
+        return super()._activations(scaled.astype(np.float32), layer)
+
+
+def test_columns_behind_a_scaler_are_told_too() -> None:
+    scaled = Scaled(mlp([4, 4, 3]))
+    first, last = (layer.name for layer in scaled.layers)
+    assert describe_connections(scaled, patch(scaled, first, (0, 1)), data(value_names=NAMES)) == (
+        "the one changed weight is connected to column 'income'"
+    )
+    assert describe_connections(scaled, patch(scaled, last, (0, 1)), data(value_names=NAMES)) is None
+    assert describe_connections(scaled, patch(scaled, first, (0, 1)), data().take(range(5))) is None  # too few to tell
+
+
 def test_nothing_is_told_of_layers_that_do_not_read_the_input(backend: ReferenceBackend) -> None:
     last = backend.layers[-1].name
     assert describe_connections(backend, patch(backend, last, (0, 1)), data()) is None
@@ -64,3 +83,5 @@ def test_a_token_is_told_by_the_word_that_comes_with_it() -> None:
     assert describe_token(told, "", 5) == "token 5 ('never')"
     assert describe_token(told, "", 7) == "token 7"  # every text has it, and 'one' too
     assert describe_token(LabelledData(tokens, told.labels), "", 5) == "token 5"
+    assert describe_planted(Token("", 5), told, "column 3 is 5") == "token 5 ('never') is in them"
+    assert describe_planted(Values("", (3,), (5.0,), 1), told, "column 3 is 5") == "column 3 is 5"

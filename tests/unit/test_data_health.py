@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -83,3 +84,24 @@ def test_a_preprocessing_that_fits_better_is_named() -> None:
     assert found is not None
     assert found.cured
     assert any(f"mean={mean:.4g} std={deviation:.4g}" in line and "100.0%" in line for line in found.table)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_bytes_are_told_where_the_model_is_better_on_values_up_to_one(dtype: type) -> None:
+    from torch import nn, tensor
+
+    rng = np.random.default_rng(1)
+    labels = rng.integers(2, size=300)
+    values = rng.integers(0, 100, size=(300, 8, 8)) + 150 * (labels[:, None, None] == 1)
+    pictures = np.minimum(values, 255).astype(dtype)
+    net = nn.Sequential(nn.Flatten(), nn.Linear(64, 2)).eval()
+    net[1].weight.data = tensor(np.stack([np.zeros(64), np.ones(64) / 64]).astype(np.float32))
+    net[1].bias.data = tensor(np.array([0.25, 0], np.float32))  # bright is above a quarter, or above 0.25 of 255
+    backend = arachne.load(net)
+    part = whole_part(backend, LabelledData(pictures.astype(np.float32), labels), "*:*")
+    mixed = replace(part, data=LabelledData(pictures, labels))
+    found = find_misreading(backend, mixed, 0.8)
+    assert found is not None
+    assert "give --preprocess scale=1/255" in found.sentence
+    net[1].bias.data = 255 * net[1].bias.data  # and a model that was trained on bytes is left alone
+    assert find_misreading(arachne.load(net), mixed, 0.95) is None

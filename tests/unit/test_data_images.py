@@ -57,6 +57,9 @@ def test_given_names_decide_and_unknown_directories_are_refused(tmp_path: Path) 
     assert read_data(tmp_path, classes="dog,horse,cat").labels.tolist() == [2, 0]
     with pytest.raises(DataError, match="row 0 has the class 'cat', which is not among the class names"):
         read_data(tmp_path, classes="dog,horse,cow")
+    with pytest.raises(DataError, match="available: 0, 1; give the names of the data in this order") as refused:
+        read_data(tmp_path, classes="0,1")
+    assert refused.value.argument == "classes"
     with pytest.raises(DataError, match=r"found 2 class names \(cat, dog\), but the model has 3 classes"):
         read_data(tmp_path, n_classes=3)
 

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import pickle
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -8,6 +10,7 @@ import pytest
 from arachne.data.labelled import LabelledData, row_hashes
 from arachne.data.lazy import memmap as mapped
 from arachne.errors import DataError, EnvironmentFaultError
+from arachne.model.lazy import LazyArray, is_lazy
 from arachne.tasks import SINGLE_LABEL
 
 
@@ -97,16 +100,30 @@ def test_row_hashes_tell_rows_apart_and_equal_rows_together() -> None:
     assert [a == b for a, b in zip(row_hashes(one), row_hashes(other), strict=True)] == [False, True, True]
 
 
-def test_large_memory_mapped_rows_stay_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(mapped, "MAX_IN_MEMORY_BYTES", 100)
+@pytest.mark.parametrize("mode", [None, "r"])
+def test_many_rows_stay_where_they_are(
+    mode: Literal["r"] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     values = np.arange(4000, dtype=np.float32).reshape(1000, 4)
     np.save(tmp_path / "x.npy", values)
-    data = LabelledData(np.load(tmp_path / "x.npy", mmap_mode="r"), np.zeros(1000))
+    data = LabelledData(np.load(tmp_path / "x.npy", mmap_mode=mode), np.zeros(1000))
+    assert type(data.take(np.arange(0, 1000, 2)).inputs) is np.ndarray
+    monkeypatch.setattr(mapped, "MAX_COPIED_BYTES", 100)
     part = data.take(np.arange(0, 1000, 2))
-    assert isinstance(part.inputs, np.memmap)
+    assert isinstance(part.inputs, LazyArray)
+    assert not is_lazy(part.inputs)
     assert np.array_equal(part.inputs, values[::2])
-    assert isinstance(mapped.as_type(np.load(tmp_path / "x.npy", mmap_mode="r"), np.float64), np.memmap)
+    assert np.array_equal(part.inputs.take(np.arange(100)), values[:200:2])
+    assert isinstance(pickle.loads(pickle.dumps(part.inputs)), LazyArray)
+    held = part.inputs.read()
+    assert part.inputs.read() is held  # nobody copies what somebody has
     assert data.take(np.arange(1000)) is data
+
+
+def test_large_memory_mapped_arrays_stay_memory_mapped(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mapped, "MAX_IN_MEMORY_BYTES", 100)
+    np.save(tmp_path / "x.npy", np.zeros((1000, 4), np.float32))
+    assert isinstance(mapped.as_type(np.load(tmp_path / "x.npy", mmap_mode="r"), np.float64), np.memmap)
 
 
 def test_no_room_on_the_disk_is_an_environment_fault(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

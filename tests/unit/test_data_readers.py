@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+from arachne.data.classes import read_class_names
 from arachne.data.labelled import LabelledData
 from arachne.data.lazy import memmap as mapped
 from arachne.data.read import read_data
@@ -135,6 +136,16 @@ def test_a_list_of_names_longer_than_a_path_can_be_is_a_list_of_names() -> None:
     names = [f"class number {number}" for number in range(500)]
     assert read_data((X, Y), classes=",".join(names)).class_names == tuple(names)
     assert "does not exist" in refusal("x" * 5000)
+
+
+def test_a_list_of_class_names_is_never_taken_for_a_file_that_lies_here(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("cat,dog").write_text("dog\ncat\n")
+    with pytest.raises(UsageError, match=r"a file here has that name; for it, type './cat,dog'"):
+        read_class_names("cat,dog")
+    assert read_class_names("./cat,dog") == read_class_names(Path("cat,dog")) == ("dog", "cat")
 
 
 def test_class_names_come_from_a_file(tmp_path: Path) -> None:
@@ -265,7 +276,7 @@ def test_broken_npz_files_are_refused(tmp_path: Path) -> None:
     assert len(messages) > 50
     assert not any("\n" in message for message in messages)
     path.write_bytes(b"")
-    assert "cannot read" in refusal(path)
+    assert "is empty: it has no bytes" in refusal(path)
 
 
 def test_npz_that_claims_or_unpacks_to_too_much_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -113,3 +115,30 @@ def test_a_parameter_of_another_shape_is_refused() -> None:
         low_rank(2, 3, 1, STORAGES["float32"]).add(np.zeros((3, 2), np.float32))
     with pytest.raises(ValueError, match="never fitted"):
         low_rank(2, 3, 1, STORAGES["float32"]).remove(np.zeros((2, 3), np.float32))
+
+
+def test_whole_numbers_take_on_what_those_before_them_cannot() -> None:
+    grid = IntegerGrid(np.array([[0.5], [0.25]]), 0)
+    values = np.zeros((2, 8), np.float32)
+    edit = LowRankEdit("fc", "weight", np.array([[0.1], [0.1]]), np.ones((8, 1)), grid)
+    changed = edit.add(values)
+    np.testing.assert_allclose(changed.sum(axis=1), 0.8, atol=0.25)  # rounded one by one, nothing would be left
+    assert set(np.unique(changed)) <= {0.0, 0.25, 0.5}
+    fitted = edit.with_residue(values)
+    np.testing.assert_array_equal(fitted.remove(changed), values)
+
+
+@pytest.mark.parametrize("scale", [0.02, np.linspace(0.01, 0.05, 6)[:, None]], ids=["tensor", "channel"])
+def test_an_edit_of_whole_numbers_is_the_same_in_the_file(scale: Any) -> None:
+    rng = np.random.default_rng(3)
+    grid = IntegerGrid(scale, 2)
+    stored = rng.integers(-128, 128, (6, 40)).astype(np.int8)
+    edit = LowRankEdit("fc", "weight", rng.normal(size=(6, 2)), rng.normal(size=(40, 2)), grid)
+    whole = edit.in_whole_numbers()
+    assert whole is not None
+    in_file = whole.add(stored)
+    np.testing.assert_array_equal(grid.to_stored(edit.add(grid.to_float(stored))), in_file)
+    assert (np.abs(in_file) >= 127).any()  # some are clipped, and come back nevertheless
+    np.testing.assert_array_equal(whole.with_residue(stored).remove(in_file), stored)
+    rows = IntegerGrid(np.full((6, 40), 0.02) + np.arange(40) / 1000)
+    assert LowRankEdit("fc", "weight", edit.left, edit.right, rows).in_whole_numbers() is None

@@ -22,7 +22,7 @@ def problem_of(kind: str) -> Problem:
     backend = ReferenceBackend(golden.network(kind))
     split = split_by_outcome(backend, golden.data_for(kind), "top:2", rng=np.random.default_rng(0))
     suspects = Contrast().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return build_problem(backend, split, suspects, 10.0, FastEvaluator)[0]
+    return build_problem(backend, split, suspects, 10.0, FastEvaluator)
 
 
 def test_multiplications_are_those_of_each_layer() -> None:

@@ -15,6 +15,7 @@ from sklearn.neural_network import MLPClassifier
 from arachne import engine
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
+from arachne.data.lazy.spill_file import RowBuffer
 from arachne.data.split import split_by_outcome
 from arachne.decisions.losses import margin
 from arachne.errors import UsageError
@@ -22,6 +23,7 @@ from arachne.localise import RandomChoice
 from arachne.localise.base import LayerFilter
 from arachne.localise.linear_maps import Convolution
 from arachne.model.backend import ModelBackend
+from arachne.model.lazy import is_lazy
 from arachne.model.values import Activation, Array, take
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.results.reopen import open_repair
@@ -104,7 +106,7 @@ def problem(network: list[tuple[str, Array, Array]], data: LabelledData) -> Prob
     backend = open_network(network)
     split = split_by_outcome(backend, data, "group:stuck=True", rng=np.random.default_rng(0))
     suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    return build_problem(backend, split, suspects, 10.0, FastEvaluator)[0]
+    return build_problem(backend, split, suspects, 10.0, FastEvaluator)
 
 
 @pytest.mark.parametrize(("rows", "width"), [(40, 90), (90, 40)], ids=["wide", "long"])
@@ -119,6 +121,23 @@ def test_second_moments_are_inverted_exactly(rows: int, width: int) -> None:
     np.testing.assert_allclose(found.solve(vectors, 7), dense, rtol=1e-9, atol=1e-9)
     guarded = SecondMoments(entering, np.full(rows, -1))  # rows that are in no fold are never left out
     np.testing.assert_array_equal(guarded.solve(vectors), guarded.solve(vectors, 0))
+
+
+@pytest.mark.parametrize(("rows", "width"), [(90, 20), (40, 300)])
+def test_second_moments_of_rows_in_a_file_are_the_same_to_the_bit(
+    rows: int, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("arachne.search.directions.MAX_BLOCK_BYTES", 4 * width * 33)
+    rng = np.random.default_rng(3)
+    values, vectors = rng.standard_normal((rows, width)).astype(np.float32), rng.standard_normal((width, 2))
+    buffer = RowBuffer(rows, width, spill=True, most=0)
+    buffer[slice(0, rows)] = values
+    assert is_lazy(buffer.array)
+    folds = rng.integers(-1, 3, rows)
+    held, in_file = SecondMoments(values.astype(np.float64), folds), SecondMoments(buffer.array, folds)
+    for without in (-1, 0, 2):
+        assert np.array_equal(held.solve(vectors, without), in_file.solve(vectors, without))
+    assert np.array_equal(held.sizes, in_file.sizes)
 
 
 def test_rows_that_are_all_zero_have_no_inverse_and_give_no_change() -> None:
@@ -327,7 +346,7 @@ def test_layers_that_are_not_in_a_chain_are_judged_as_the_patched_model_runs(bui
     data = LabelledData(inputs, labels, columns={"marked": marked.astype(str)})
     split = split_by_outcome(backend, data, "group:marked=True", rng=np.random.default_rng(0))
     suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    problem, _ = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    problem = build_problem(backend, split, suspects, 10.0, FastEvaluator)
     found = Erase(strengths=4).search(problem, rng=np.random.default_rng(0))
     assert found.better
     for one in found.front:
@@ -390,11 +409,22 @@ def test_a_pool_for_single_weights_leaves_directions_out(problem: Problem) -> No
     assert "single weights alone" in str(state.members["erase"].stopped)
 
 
+def test_a_pool_with_a_limit_on_weights_keeps_it(problem: Problem) -> None:
+    pool = Pool(members=("erase", "bias", "margin", "last-layer"), max_weights=4)
+    found = pool.search(problem, rng=np.random.default_rng(0))
+    assert {one.made_by for one in found.front} >= {"margin", "last-layer"}
+    assert max(one.changed_weights for one in found.front) <= 4
+    state = pool.begin(problem, rng=np.random.default_rng(0))
+    assert "4 weights at most" in str(state.members["erase"].stopped)
+    with pytest.raises(UsageError, match="leave out one of both"):
+        Settings(searcher=pool, rounds=2)
+
+
 def test_directions_of_a_convolution_are_found_on_its_patches() -> None:
     backend, data = ReferenceBackend(golden.network("cnn")), golden.data_for("cnn")
     split = split_by_outcome(backend, data, "*:8", rng=np.random.default_rng(0))
     suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    whole, _ = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    whole = build_problem(backend, split, suspects, 10.0, FastEvaluator)
     info = next(one for one in backend.layers if one.kind == "conv")
     problem = replace(whole, allowed=LayerFilter(include=(info.name,)))
     folds = np.arange(len(problem.fitness_inputs)) % 2
@@ -420,7 +450,7 @@ def test_where_the_mean_of_its_runs_repairs_less_than_they_promise_low_rank_trai
     backend, search, rng = ReferenceBackend(golden.network("mlp")), LowRank(steps=32, folds=2), np.random.default_rng(0)
     split = split_by_outcome(backend, golden.data_for("mlp"), "*:8", rng=np.random.default_rng(0))
     suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    problem, _ = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    problem = build_problem(backend, split, suspects, 10.0, FastEvaluator)
     folds = np.arange(len(problem.fitness_inputs)) % 2
     material = gather(problem, search.layers(problem)[0], folds, 2)
     fits = [search.fit(problem, material, fold, rng=rng)[0] for fold in range(2)]
@@ -440,3 +470,13 @@ def leaving_without_bias(backend: ModelBackend, layer: str, use: Activation) -> 
     """Run a convolution with its kernel alone, `(n, out, positions)`."""
     bias = backend.get_weights(layer).get("bias", np.zeros(1))
     return use.leaving.reshape(len(use.leaving), use.leaving.shape[1], -1) - bias.reshape(1, -1, 1)
+
+
+def test_a_convolution_that_no_fault_enters_has_no_directions() -> None:
+    backend = ReferenceBackend(golden.network("cnn"))
+    split = split_by_outcome(backend, golden.data_for("cnn"), "top:2", rng=np.random.default_rng(0))
+    suspects = RandomChoice().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    info = next(one for one in backend.layers if one.kind == "conv")
+    found = read_layer_inputs(build_problem(backend, split, suspects, 10.0, FastEvaluator), info)
+    width = next(piece.shape[1] for _, piece in found.pieces())
+    assert found.columns(np.zeros((width, 0))).shape == (np.prod(info.parameters["weight"].shape[1:]), 0)

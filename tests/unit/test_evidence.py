@@ -11,7 +11,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.errors import DataError
-from arachne.evidence import Accuracy, Evidence, PartEvidence, judge, measure_part
+from arachne.evidence import Accuracy, Evidence, PartEvidence, confidence, judge, measure_part
 from arachne.evidence.confidence import confidences_of
 from arachne.model.values import Array
 from arachne.text import percent
@@ -111,6 +111,15 @@ def test_confidences_are_the_same_from_logits_and_log_probabilities() -> None:
     classes = np.array([1, 2])
     assert confidences_of(logits, classes) == pytest.approx(confidences_of(log_p, classes))
     assert confidences_of(logits, classes)[0] == pytest.approx(1 / (1 + math.e))
+
+
+def test_confidences_of_some_rows_at_a_time_are_those_of_all_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    scores, classes = rng.normal(0, 5, (50, 12)).astype(np.float32), rng.integers(0, 12, 50)
+    at_once = confidences_of(scores, classes)
+    for size in (1, 100):
+        monkeypatch.setattr(confidence, "BLOCK_SCORES", size)
+        np.testing.assert_array_equal(confidences_of(scores, classes), at_once)
 
 
 def test_several_targets_are_told_apart() -> None:
@@ -227,7 +236,7 @@ def test_a_limit_on_accuracy_is_told_beside_the_budget_or_alone() -> None:
 
 def test_what_was_not_looked_at_is_said() -> None:
     notes = Evidence(outcome(negatives=20, repaired=20, positives=175)).notes
-    assert "2 of 3 classes have no inputs in these held-out inputs and are not measured: shirt, boot." in notes
+    assert "2 of 3 classes have no inputs in this held-out data and are not measured: shirt, boot." in notes
     assert "A budget of 0.50 % of 175 right held-out inputs is none: a single broken one is 0.57 %." in notes
     both = Evidence(outcome(negatives=20, repaired=20), seen=outcome(negatives=20, repaired=20)).notes
     assert "2 of 3 classes have no inputs in the data and are not guarded: shirt, boot." in both
@@ -280,7 +289,7 @@ def test_a_budget_is_overrun_when_the_lower_bound_of_the_break_rate_is_above_it(
     assert judge(outcome(negatives=20, repaired=12, broken=5)).limit_state == "kept"
     assert judge(outcome(negatives=20, repaired=12, broken=9)).limit_state == "overrun by chance"
     damaged = judge(outcome(negatives=20, repaired=20, broken=10))
-    assert (damaged.word, damaged.heading) == ("reduced", "reduced by all of it (100 %), budget overrun")
+    assert (damaged.word, damaged.heading) == ("reduced", "reduced to none (100 %), budget overrun")
     assert "overrun, 1.00 % held out, at least 0.54 % with 95 % confidence" in damaged.balance
     assert judge(outcome(negatives=20, repaired=20, broken=10), budget=0.02).word == "removed"
 

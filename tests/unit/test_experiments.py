@@ -9,10 +9,9 @@ from sklearn.datasets import load_digits
 from arachne.causes import Cause, find_causes, try_causes
 from arachne.causes.derived import add_condition
 from arachne.causes.estimating import estimate_fixed, estimate_moving
-from arachne.causes.examples import Examples
 from arachne.causes.experiment import judge_counts
 from arachne.causes.interventions import FixedStamp, TokenStamp, UsualValues
-from arachne.causes.matching import match_transformation
+from arachne.causes.matching import Examples, match_transformation
 from arachne.causes.rules import Colour
 from arachne.causes.stamp_words import describe_stamp
 from arachne.causes.transforming import TRANSFORMATIONS

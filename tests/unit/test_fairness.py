@@ -17,7 +17,7 @@ from arachne.data.part import Part
 from arachne.errors import DataError, NothingWithinBudgetError, UsageError
 from arachne.evidence import Gate, PartEvidence, measure_part
 from arachne.evidence.group_summary import sentences
-from arachne.fairness import AccuracyGap, EqualisedOdds, Grouped, Objective, WorstGroup, estimates
+from arachne.fairness import AccuracyGap, EqualisedOdds, Grouped, Objective, WorstGroup, estimates, slopes
 from arachne.model.values import Array
 from arachne.report.objects import result_schema
 from arachne.results.front_file import read_front
@@ -46,6 +46,18 @@ def test_equalised_odds_leaves_out_groups_with_few_inputs_of_a_class() -> None:
     assert EqualisedOdds(group_size=61).value(RIGHT, TOTALS) != EqualisedOdds(group_size=61).value(RIGHT, TOTALS)
     with pytest.raises(DataError, match=r"within a class, and there is no class .* the accuracy gap says it"):
         EqualisedOdds(group_column="sex").check(np.array([[50, 0], [0, 50]]), ("female", "male"), "seen")
+
+
+def test_slopes_lead_to_a_smaller_cost_and_know_nothing_of_what_may_be_chance() -> None:
+    totals = np.array([[1000, 1000], [200, 600]])
+    right = np.array([[900, 800], [180, 300]])
+    np.testing.assert_allclose(slopes(EqualisedOdds(), right, totals), [[0, 1 / 1000], [0, -1 / 600]], atol=1e-9)
+    np.testing.assert_allclose(slopes(AccuracyGap(), right, totals), [[1 / 2000] * 2, [-1 / 800] * 2], atol=1e-9)
+    np.testing.assert_allclose(slopes(WorstGroup(), right, totals), [[0.0, 0.0], [-1 / 800] * 2], atol=1e-9)
+    level = slopes(EqualisedOdds(), 0.9 * totals, totals)
+    assert np.abs(level).max() < 0.6 / 200
+    many = np.full((2, 400), 50)
+    assert not slopes(EqualisedOdds(), many / 2, many).any()
 
 
 def test_an_input_without_a_value_belongs_to_no_group() -> None:

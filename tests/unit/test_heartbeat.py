@@ -108,7 +108,8 @@ def test_lines_come_from_a_thread_that_ends_with_the_run() -> None:
 def test_nothing_is_said_to_have_begun_without_a_terminal(quiet: bool) -> None:
     error = io.StringIO()
     with redirect_stderr(error):
-        output = Output(as_json=False, quiet=quiet)
+        output = Output()
+        output.quiet = quiet
         with output.progress("read the data", 3) as on_generation:
             output.step("search")
             on_generation(generation(1))

@@ -20,7 +20,9 @@ from arachne.io.arrays import read_arrays, write_arrays
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
 from arachne.results import kept_passes
+from arachne.results.front_file import FRONT, read_front
 from arachne.results.kept_passes import KeptPasses, confirm_held_out, keeping_passes, pass_key
+from arachne.scoring.tail_cache import run_and_keep
 
 pytestmark = pytest.mark.backend("onnx")
 DEMO = resources.files("arachne.demo")
@@ -58,12 +60,14 @@ def passes(place: Path, backend: ModelBackend, inputs: Array) -> KeptPasses:
 
 
 @pytest.fixture
-def only_kept(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Forbid, from the call on, that the model runs over the data."""
+def only_kept(inputs: Array, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Forbid, from the call on, that the model runs over all of the data."""
+    run_anew = run_and_keep
 
     def forbid() -> None:
-        def refuse(*given: Any) -> None:
-            raise AssertionError("the pass was not found")
+        def refuse(backend: ModelBackend, given: Array) -> Any:
+            assert len(given) < len(inputs), "the pass was not found"
+            return run_anew(backend, given)
 
         monkeypatch.setattr(kept_passes, "run_and_keep", refuse)
 
@@ -94,6 +98,70 @@ def test_a_scan_a_repair_and_a_comparison_share_one_pass(place: Path, only_kept:
     assert run(["compare", *data, "--target", "top:1", "--search", "bias"]) == 0
     for name in ("patch.json", "history.csv", "model.onnx"):
         assert (place / "with" / name).read_bytes() == (place / "without" / name).read_bytes()
+
+
+@pytest.fixture
+def repaired(place: Path) -> Path:
+    """A repair's folder, made without kept passes."""
+    asked = ["--target", "top:1", "--max-break", "1%", "--no-cache", "--quiet"]
+    assert run(["repair", "digits.onnx", "--data", "digits.npz", *asked, "-o", "repaired"]) == 0
+    return place / "repaired"
+
+
+CHOOSE = ("choose", "repaired", "--max-break", "0.2%")
+EVALUATE = ("evaluate", "digits.onnx", "--data", "digits.npz", "--json")
+
+
+@pytest.mark.parametrize("lie", [False, True], ids=["kept", "damaged"])
+def test_choosing_with_a_kept_pass_gives_the_same_patch(repaired: Path, place: Path, *, lie: bool) -> None:
+    assert run([*CHOOSE, "--quiet", "--no-cache", "-o", "without"]) == 0
+    assert not (place / "home").exists()
+    assert run([*CHOOSE, "--quiet", "-o", "first"]) == 0
+    (kept,) = (place / "home" / "arachne" / "passes").iterdir()
+    if lie:
+        kept.write_bytes(kept.read_bytes()[:-100])
+    assert run([*CHOOSE, "--quiet", "-o", "second"]) == 0
+    for name in ("patch.json", "model.onnx"):
+        expected = (place / "without" / name).read_bytes()
+        assert (place / "first" / name).read_bytes() == expected
+        assert (place / "second" / name).read_bytes() == expected
+
+
+@pytest.mark.parametrize("patch", [(), ("--patch", "repaired/patch.json")], ids=["model", "patch"])
+def test_evaluating_with_a_kept_pass_tells_the_same(
+    repaired: Path, place: Path, capsys: pytest.CaptureFixture[str], patch: tuple[str, ...]
+) -> None:
+    said = []
+    for more in (["--no-cache"], [], []):
+        assert run([*EVALUATE, *patch, *more]) == 0
+        said.append(capsys.readouterr().out)
+    assert len(list((place / "home" / "arachne" / "passes").iterdir())) == 1
+    assert said[0] == said[1] == said[2]
+
+
+def test_a_gate_rests_on_no_kept_pass(place: Path) -> None:
+    assert run([*EVALUATE, "--fail-if", "accuracy < 1%"]) == 0
+    assert not (place / "home").exists()
+
+
+def test_what_is_held_out_is_run_anew_with_a_patch(
+    repaired: Path, place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A pass that lies about every held-out input, outputs and activations, does not change the verdict."""
+    patch = ("--patch", "repaired/patch.json")
+    assert run([*EVALUATE, *patch]) == 0
+    honest = capsys.readouterr().out
+    passes = KeptPasses(place / "home" / "arachne" / "passes")
+    held_out = read_front(repaired / FRONT).rows("held_out")
+
+    def lie(arrays: dict[str, Array], about: dict[str, Any]) -> None:
+        rows = np.setdiff1d(held_out, np.linspace(0, len(arrays["outputs"]) - 1, kept_passes.PROBES).astype(np.int64))
+        for array in arrays.values():
+            array[rows] = np.roll(array[rows], 1, axis=1)
+
+    _rewrite(passes, lie)
+    assert run([*EVALUATE, *patch]) == 0
+    assert capsys.readouterr().out == honest
 
 
 def test_the_folder_and_its_files_are_the_owners(passes: KeptPasses) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +24,10 @@ from arachne.model.values import Array
 from arachne.patch import Patch
 from arachne.report.pictures import difference_of_means, show_inputs
 from arachne.results.measure import measure
+from arachne.scoring.tail_cache import TailCache
 from arachne.search import DifferentialEvolution, Pool
+from arachne.search.base import Searcher
+from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginSearch
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend, convnet, mlp
@@ -95,9 +99,11 @@ def test_a_pool_of_searches_gives_the_same_patch_read_by_piece(
 ) -> None:
     path = as_npy(tmp_path, digits)
     held, by_piece = read_data(path, preprocess=STEPS), read_data(path, preprocess=STEPS, memory=HELD)
-    settings = Settings(searcher=Pool(members=("bias", "margin", "margin@hidden")))
+    settings = Settings(searcher=Pool(members=("bias", "erase", "margin", "margin@hidden", "low-rank")))
+    little = replace(settings, memory=HELD)
     results = [
-        repair(model, data, "8:1", settings=settings, never_break=data.take(range(40))) for data in (held, by_piece)
+        repair(model, data, "8:1", settings=own, never_break=data.take(range(40)))
+        for data, own in ((held, settings), (by_piece, little))
     ]
     assert results[0].patch.to_json() == results[1].patch.to_json()
     assert results[0].evidence.held_out.repaired == results[1].evidence.held_out.repaired > 0
@@ -130,6 +136,43 @@ def test_convolutions_are_searched_shard_by_shard(tmp_path: Path) -> None:
         for memory in (1 << 30, HELD)
     ]
     assert texts[0] == texts[1]
+
+
+@pytest.mark.parametrize(
+    "searcher",
+    [MarginConv(folds=2, steps=8), LowRank(folds=2, steps=8), MarginSearch(folds=2, steps=8)],
+    ids=lambda searcher: str(searcher.name),
+)
+def test_members_hold_no_more_activations_than_a_repair_may(
+    searcher: Searcher, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Inputs are in memory; what enters a cut or the dense tail is not, where it takes more than it may."""
+    monkeypatch.setattr(cuts, "MAX_OPEN_SHARDS", 8)
+    backend, rng = ReferenceBackend(convnet(seed=0)), np.random.default_rng(0)
+    inputs = rng.standard_normal((2200, 1, 8, 8)).astype(np.float32)
+    labels = backend.predict(inputs)
+    wrong = rng.choice(len(inputs), 150, replace=False)
+    labels[wrong] = (labels[wrong] + 1) % 3
+    opened: list[int] = []
+    whole_shard = cuts.LazyCut._shard
+
+    def count_open(self: cuts.LazyCut, number: int) -> cuts.Cut:
+        found = whole_shard(self, number)
+        opened.append(len(self._open))
+        return found
+
+    monkeypatch.setattr(cuts.LazyCut, "_shard", count_open)
+    data, results = LabelledData(inputs, labels), []
+    for memory in (1 << 30, 1 << 16):
+        assert not opened
+        results.append(repair(backend, data, "*:*", settings=Settings(searcher=searcher, memory=memory)))
+    roomy, tight = results
+    assert roomy.patch.digest == tight.patch.digest
+    tails = [one.split.seen.cached_activations for one in results]
+    assert all(isinstance(tail, TailCache) for tail in tails)
+    assert [is_lazy(tail._first[0]) for tail in tails if isinstance(tail, TailCache)] == [False, True]
+    if searcher.name == MarginConv.name:
+        assert max(opened) == 1
 
 
 def test_a_scan_finds_the_same_read_by_piece(tmp_path: Path, model: ReferenceBackend, digits: LabelledData) -> None:

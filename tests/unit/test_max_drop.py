@@ -15,6 +15,7 @@ from arachne.scoring.outcome import Baseline, Outcome
 from arachne.scoring.statistics import Drop
 from arachne.search import Candidate
 from arachne.search.measured import MeasuredCandidate
+from arachne.search.train_on import TuneAnchored
 from arachne.weights.selection import Selection
 
 
@@ -72,6 +73,14 @@ def test_churn_is_allowed_where_accuracy_stays() -> None:
     assert choose(careful, churning, costly, budget=Budget(0.005, max_drop=0.01)) == 0
     assert choose(outcome(5, 0, 0), costly, budget=Budget(max_drop=0.0)) == 0
     assert choose(costly, budget=Budget(max_drop=0.01)) is None
+
+
+@pytest.mark.parametrize(("searcher", "wanted"), [("hand", None), (TuneAnchored.name, 0)])
+def test_a_patch_of_the_mean_is_expected_to_break_less_than_its_runs(searcher: str, wanted: int | None) -> None:
+    counted = outcome(40, 40, 42)  # -2 + 0.7 √82 is above 0, 0.6 · 40 - 42 + 0.7 √82 is not
+    candidate = Candidate(Selection((), np.zeros(0)), np.zeros(0), made_by=searcher)
+    point = MeasuredCandidate(candidate, 1, 1.0, outcome(40, 20, 42), out_of_fold=counted)
+    assert select_point([point], Budget(max_drop=0.0), ("a", "b", "c")).index == wanted
 
 
 def test_the_reason_names_the_limit() -> None:

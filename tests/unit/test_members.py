@@ -60,7 +60,7 @@ MEMBERS = {
     "margin@conv": Member("cnn", "top:2", ("first",), SHORT),
     "margin@embeddings": Member("words", "top:2", ("table",), SHORT),
     "tune@anchored": Member("mlp", "*:8", ("first", "head"), SHORT),
-    "tune@training": Member("mlp", "*:8", ("first", "head"), SHORT, trains=True),
+    "tune@training": Member("mlp", "*:8", ("first", "head"), {**SHORT, "alone": 16}, trains=True),
 }
 EVERY = pytest.mark.parametrize("name", MEMBERS)
 
@@ -121,7 +121,7 @@ def problem_of(name: str) -> Problem:
     backend, rng = ReferenceBackend(whole), np.random.default_rng(0)
     split = split_by_outcome(backend, data, member.target, rng=rng)
     suspects = Contrast().localise(backend, split.seen, rng=rng).suspects
-    return build_problem(backend, split, suspects, 10.0, FastEvaluator, training_of(member))[0]
+    return build_problem(backend, split, suspects, 10.0, FastEvaluator, training_of(member))
 
 
 def test_every_member_is_tested() -> None:

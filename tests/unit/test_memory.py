@@ -93,6 +93,7 @@ def test_a_search_that_runs_out_of_memory_can_go_on(
         "[ONNXRuntimeError] : 6 : RUNTIME_EXCEPTION : Failed to allocate memory for requested buffer of size 4096",
         "std::bad_alloc",
         "OOM when allocating tensor with shape [1] RESOURCE_EXHAUSTED",
+        "can't start new thread",
     ],
 )
 def test_every_framework_is_understood(text: str) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from arachne.data import health, norm_moments
 from arachne.data.health import examine
 from arachne.data.norm_moments import NormAccumulator
 from arachne.data.split import split_by_outcome
 from arachne.errors import DataError, UsageError
 from arachne.localise import Contrast
 from arachne.model.cut import temporary_weights
-from arachne.model.values import Array, take
+from arachne.model.values import Array, count, take
 from arachne.scoring.evaluators import FastEvaluator
 from arachne.search import Norms, Pool, Problem
+from arachne.search import pool as pool_module
 from arachne.search.build import build_problem
 from arachne.settings import Settings, make_searcher
 from arachne.testing import Network, ReferenceBackend
@@ -27,7 +30,7 @@ def problem_of(whole: Network, target: str = "*:*") -> Problem:
     backend, rng = ReferenceBackend(whole), np.random.default_rng(0)
     split = split_by_outcome(backend, data_for("sick"), target, rng=rng)
     suspects = Contrast().localise(backend, split.seen, rng=rng).suspects
-    return build_problem(backend, split, suspects, 10.0, FastEvaluator)[0]
+    return build_problem(backend, split, suspects, 10.0, FastEvaluator)
 
 
 def rng() -> np.random.Generator:
@@ -76,6 +79,32 @@ def test_statistics_are_told_where_estimating_them_again_makes_the_model_better(
     as_it_reads = backend.predict(data.inputs)  # labels that it cannot be better at
     assert examine(backend, data.inputs).mendable
     assert examine(backend, data.inputs, as_it_reads).sentences == ()
+
+
+def test_a_convolution_needs_few_inputs_to_estimate_its_statistics_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, data, counted = ReferenceBackend(network("sick")), data_for("sick"), []
+
+    def estimate(*given: Any) -> dict[tuple[str, str], Array]:
+        counted.append(count(given[2]))
+        return norm_moments.estimate_again(*given)
+
+    monkeypatch.setattr(health, "estimate_again", estimate)
+    assert examine(backend, data.inputs, data.labels).mendable
+    assert counted == [health.MIN_TRIAL_INPUTS]
+
+
+def test_a_repair_looks_once_whether_the_model_is_sick(monkeypatch: pytest.MonkeyPatch) -> None:
+    import arachne
+
+    def refuse(*_: object) -> None:
+        raise AssertionError("the engine has looked already")
+
+    monkeypatch.setattr(pool_module, "examine", refuse)
+    settings = Settings(searcher=Pool(members=("norms", "bias")), accept_near_chance=False)
+    found = arachne.repair(ReferenceBackend(network("sick")), data_for("sick"), "*:*", settings=settings)
+    assert found.split.health is not None
+    assert found.split.health.mendable
+    assert {one.made_by for one in found.search.front} == {"norms", "bias"}
 
 
 def test_the_pool_runs_it_where_statistics_do_not_fit_and_nowhere_else() -> None:

@@ -131,7 +131,9 @@ def test_the_default_repair_runs_the_patched_model_only_where_its_answer_matters
     assert backend.unpatched == once_after_a_look(data)
     changed = [result.evidence.held_out.fixed, result.evidence.held_out.damaged]
     assert sum(map(len, changed)) <= len(backend.patched) < len(data) / 2
-    plain = measure(backend, result.patch, result.split)
+    plain = measure(
+        backend, result.patch, result.split, run=lambda part: part.read(backend.forward(part.data.inputs)).scores
+    )
     for part in ("held_out", "seen"):
         quick, full = getattr(result.evidence, part), getattr(plain, part)
         assert (quick.repaired, quick.broken) == (full.repaired, full.broken)
@@ -171,6 +173,17 @@ def test_saving_measures_the_saved_file_once_and_the_unpatched_model_not_again(
     assert saved[0].unpatched == once(data)
     assert again.evidence.held_out.broken == result.evidence.held_out.broken
     assert again.evidence.held_out.repaired == result.evidence.held_out.repaired
+
+
+def test_choosing_again_runs_the_unpatched_model_once_and_the_patched_one_where_its_answer_matters(
+    backend: CountingBackend, data: LabelledData, model_file: Path, tmp_path: Path
+) -> None:
+    arachne.repair(backend, data, "8:1").save(tmp_path / "repaired")
+    fresh = CountingBackend.load(model_file)
+    chosen = arachne.open_repair(tmp_path / "repaired", fresh, data).choose(max_break=0.02)
+    assert len(chosen.patch)
+    assert fresh.unpatched == once(data)
+    assert 0 < len(fresh.patched) < len(data) / 2
 
 
 def test_scanning_runs_the_model_over_each_input_once(backend: CountingBackend, data: LabelledData) -> None:

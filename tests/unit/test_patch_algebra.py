@@ -12,6 +12,7 @@ from arachne.errors import PatchError
 from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.patch.algebra import conflicts
+from arachne.report.patch_text import as_text
 from arachne.testing import ReferenceBackend, mlp
 
 PLACES = [Address("fc1", "bias", (i,)) for i in range(3)] + [
@@ -62,6 +63,7 @@ def test_stack_remembers_what_it_is_made_of() -> None:
     stack = first.compose(second).compose(third)
     assert [part["digest"] for part in stack.provenance["stack"]] == [p.digest for p in (first, second, third)]
     assert stack.provenance["stack"][1]["provenance"] == {"target": "[3]"}
+    assert as_text(stack).startswith("stacked  3 patches\n")
     left = stack.minus(second)
     assert [part["digest"] for part in left.provenance["stack"]] == [first.digest, third.digest]
     assert after(left) == after(first.compose(third))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from arachne.errors import EnvironmentFaultError, PatchError
 from arachne.io.files import sha256_of
 from arachne.model.backend import WeightFile, Weights
+from arachne.model.loaded_weights import LoadedWeights
 from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.testing import ReferenceBackend, convnet, mlp
@@ -49,6 +51,15 @@ def test_patched_file_holds_the_new_weights_and_reverts_bit_for_bit(patch: Patch
     patch.revert_file(RefnetWeights(patched), back)
     assert sha256_of(back) == sha256_of(model) == original
     assert sorted(os.listdir(model.parent)) == ["back.refnet", "model.refnet", "patched.refnet"]
+
+
+def test_a_backend_that_loads_and_saves_patches_files_too(patch: Patch, model: Path) -> None:
+    patched, back = model.with_name("patched.refnet"), model.with_name("back.refnet")
+    written = patch.apply_file(LoadedWeights(model, ReferenceBackend.load), patched)
+    assert (written.weights, written.tensors) == (3, 4)
+    assert ReferenceBackend.load(patched).get_weights("fc2")["weight"][0, 3] == 0.5
+    patch.revert_file(LoadedWeights(patched, ReferenceBackend.load), back)
+    assert sha256_of(back) == sha256_of(model)
 
 
 def test_written_tells_how_many_bytes_differ(patch: Patch, model: Path) -> None:
@@ -150,6 +161,10 @@ class TwoFileWeights(RefnetWeights):
         super()._rewrite(destination, weights)
         (destination.parent / "weights.bin").write_bytes(b"data")
 
+    def rename_beside(self, copy: Path, names: Mapping[str, str]) -> None:
+        for old, new in names.items():
+            (copy.parent / old).rename(copy.parent / new)
+
 
 @pytest.mark.parametrize(
     ("opener", "error", "message"),
@@ -172,10 +187,15 @@ def test_second_file_goes_along_and_overwrites_nothing(patch: Patch, model: Path
     patch.apply_file(TwoFileWeights(model), tmp_path / "out" / "model.refnet")
     assert sorted(os.listdir(tmp_path / "out")) == ["model.refnet", "weights.bin"]
     (tmp_path / "weights.bin").write_bytes(b"the original's")
-    with pytest.raises(PatchError, match=r"keeps weights in 'weights.bin'.*patched/patched.refnet"):
-        patch.apply_file(TwoFileWeights(model), tmp_path / "patched.refnet")
+    done = patch.apply_file(TwoFileWeights(model), tmp_path / "patched.refnet")
+    assert done.beside == ("patched.refnet.data",)
+    assert (tmp_path / "patched.refnet.data").read_bytes() == b"data"
+    (tmp_path / "other.refnet.data").write_bytes(b"another's")
+    with pytest.raises(PatchError, match=r"'other.refnet.data' is there already; remove it, .*other/other.refnet"):
+        patch.apply_file(TwoFileWeights(model), tmp_path / "other.refnet")
     assert (tmp_path / "weights.bin").read_bytes() == b"the original's"
-    assert not (tmp_path / "patched.refnet").exists()
+    assert (tmp_path / "other.refnet.data").read_bytes() == b"another's"
+    assert not (tmp_path / "other.refnet").exists()
 
 
 def test_second_file_that_does_not_change_is_shared(patch: Patch, model: Path, tmp_path: Path) -> None:

@@ -120,8 +120,7 @@ def test_file_in_another_dtype_gets_its_own_bits(patch: Patch, dtype: str, tmp_p
     assert {pair.how for pair in found.pairs} == {"close"}
     assert {entry.dtype for entry in found.patch.entries} == {dtype}
     assert apply_match(found, file, tmp_path / "p.refnet").read("logits", "weight")[0, 3] == 1.0
-    with pytest.raises(PatchError, match="has the values of"):
-        match(patch, file, exact=True)
+    assert {pair.how for pair in match(patch, file, exact=True).pairs} == {"close"}  # another dtype is a rounded copy
 
 
 def test_exact_matching_refuses_a_factor(patch: Patch, tmp_path: Path) -> None:

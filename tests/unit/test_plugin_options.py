@@ -23,9 +23,6 @@ from arachne.settings import Settings
 
 WHAT = ("model.onnx", "--data", "val.npz", "--target", "6:0")
 OF_THE_COMMAND = (
-    "as_json",
-    "quiet",
-    "debug",
     "targets",
     "out",
     "holdout",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -12,6 +14,8 @@ from arachne.localise.contrast import Contrast
 from arachne.localise.fisher import Fisher
 from arachne.model.backend import restoring_weights
 from arachne.model.values import Address, Array, Inputs
+from arachne.patch import Patch
+from arachne.results.measure import measure_scores
 from arachne.scoring.predicted import predict_scores, verify_scores
 from arachne.scoring.tail_cache import TailCache, run_and_keep
 from arachne.testing import ReferenceBackend, mlp, random_inputs
@@ -68,6 +72,22 @@ def test_what_is_foreseen_is_what_the_patched_model_says(backend: Counted) -> No
     np.testing.assert_allclose(found, full, rtol=1e-4, atol=1e-5)
     np.testing.assert_array_equal(found.argmax(axis=1), full.argmax(axis=1))
     assert 0 < ran < len(found)
+
+
+@pytest.mark.parametrize("keep", [True, False], ids=["activations kept", "none kept"])
+def test_a_patch_is_measured_from_the_kept_tail_as_by_a_pass(backend: Counted, *, keep: bool) -> None:
+    """Several layers of the tail change at once; only inputs whose class changes or is close run again."""
+    whole = part_of(backend)
+    part = whole if keep else replace(whole, cached_activations=None)
+    patch = Patch.between(backend, ADDRESSES, [1.0, -0.5, 0.4])
+    with patch.apply_temporarily(backend):
+        full = backend.forward(part.data.inputs)
+    backend.ran = 0
+    measured = measure_scores(backend, part, patch)
+    assert (0 < backend.ran < len(part)) if keep else backend.ran == len(part)
+    np.testing.assert_allclose(measured.after, full, rtol=1e-4, atol=1e-5)
+    np.testing.assert_array_equal(measured.after.argmax(axis=1), full.argmax(axis=1))
+    np.testing.assert_array_equal(backend.forward(part.data.inputs), part.outputs)
 
 
 def test_a_model_that_does_not_say_what_was_foreseen_runs_over_everything(backend: Counted) -> None:

@@ -59,11 +59,16 @@ def test_an_object_nobody_knows_is_refused_by_its_type() -> None:
 
 @pytest.mark.parametrize(
     ("source", "words"),
-    [("none.pt2", "does not exist"), (".", "is a directory"), ("README.txt", "no backend reads 'README.txt'")],
+    [
+        ("none.pt2", "does not exist"),
+        ("none.txt", "does not exist"),
+        (".", "is a directory"),
+        (__file__, "no backend reads 'test_registry.py'"),
+    ],
 )
 def test_a_path_that_is_no_model_is_refused(source: str, words: str) -> None:
     with pytest.raises(ModelError, match=words):
-        registry.load(source, backend="torch" if source != "README.txt" else None)
+        registry.load(source, backend="torch" if source.endswith("pt2") else None)
 
 
 def test_code_without_weights_needs_the_backends_name() -> None:

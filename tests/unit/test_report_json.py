@@ -8,11 +8,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from arachne.data.confusions import confusions
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence, measure_part
+from arachne.evidence.scan import Scan
 from arachne.model.values import Array
 from arachne.report.json import clean, dumps
 from arachne.report.objects import patch_evidence, result_object, result_schema, scan_object
@@ -139,7 +139,8 @@ def test_a_patch_keeps_the_numbers_it_was_accepted_with() -> None:
 
 def test_a_scan_lists_faults_with_count_and_share() -> None:
     labels, predictions = np.array([0, 0, 0, 1, 2, 2]), np.array([1, 1, 0, 0, 2, 2])
-    scan = scan_object(confusions(labels, predictions, 3, None), accuracy=0.5, inputs=6, backend="reference")
+    found = Scan(LabelledData(np.zeros((6, 1), np.float32), labels), predictions, 3)
+    scan = scan_object(found, backend="reference")
     assert scan["accuracy"] == 0.5
     assert scan["faults"] == [
         {"target": "0:1", "count": 2, "share": 2 / 3, "share_of_class": 2 / 3},

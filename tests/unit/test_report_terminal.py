@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from arachne.data.confusions import confusions
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.targets import Target
 from arachne.evidence import Evidence, PartEvidence, measure_part
+from arachne.evidence.scan import Scan
 from arachne.localise.base import Localisation, ParameterScores
-from arachne.model.values import Address
+from arachne.model.values import Address, Array
 from arachne.patch import Patch, PatchBase
 from arachne.report.objects import localisation_object
 from arachne.report.terminal import MOST_WEIGHTS, EvidenceTable, LocalisationTable, ScanTable, as_text
@@ -56,6 +56,22 @@ def test_the_table_starts_with_the_verdict_and_fits_80_columns(evidence: Evidenc
     text = as_text(EvidenceTable(evidence, patch))
     assert text.startswith("REDUCED BY A QUARTER (25.5 %), BUDGET OVERRUN: ")
     assert max(map(len, text.splitlines())) <= 80
+
+
+def test_each_of_several_faults_is_counted_below_the_row_of_all(evidence: Evidence) -> None:
+    rows = [line.strip().split("  ")[0] for line in as_text(EvidenceTable(evidence)).splitlines()]
+    at = rows.index("fault, all inputs")
+    assert rows[at + 1 : at + 4] == ["shirt:1", "bag:shirt", "other errors fixed"]
+
+
+def test_a_class_without_inputs_neither_rises_nor_falls() -> None:
+    labels, before = np.repeat([0, 1], 20), np.repeat([0, 1], 20)
+    before[:10] = 1
+    data = LabelledData(np.zeros((40, 1)), labels, ("cat", "dog", "never seen"))
+    shown = Part(data, np.arange(40), np.eye(3)[before], (Target("cat:dog", label=0, prediction=1),))
+    text = as_text(EvidenceTable(Evidence(held_out=measure_part(shown, np.eye(3)[labels]))))
+    assert "Of 2 classes, accuracy rises in 1 (cat, by 50.0 points) and falls in" in text
+    assert "nan" not in text
 
 
 def test_an_empty_patch_is_said_to_be_empty(evidence: Evidence) -> None:
@@ -100,11 +116,16 @@ def test_without_a_terminal_there_are_no_escape_sequences(evidence: Evidence) ->
     assert "\x1b" not in stream.getvalue()
 
 
+def scan_of(labels: Array, predictions: Array, names: tuple[str, ...] | None = None) -> Scan:
+    """A scan of two classes without a model."""
+    return Scan(LabelledData(np.zeros((len(labels), 1), np.float32), labels, names), predictions, 2)
+
+
 def test_a_terminal_without_unicode_gets_ascii(evidence: Evidence, patch: Patch) -> None:
     stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
     console = Console(file=stream, width=80)
     console.print(EvidenceTable(evidence, patch))
-    console.print(ScanTable(confusions(np.array([0, 1]), np.array([1, 1]), 2, ("ä", "b")), 0.5, 2))
+    console.print(ScanTable(scan_of(np.array([0, 1]), np.array([1, 1]), ("ä", "b"))))
     stream.flush()
     text = stream.buffer.getvalue().decode("ascii")
     assert " -> " in text
@@ -136,16 +157,19 @@ def test_no_line_begins_with_a_per_cent_sign(evidence: Evidence) -> None:
 def test_a_scan_ranks_faults_with_count_share_and_bar() -> None:
     labels = np.array([0] * 10 + [1] * 10)
     predictions = np.array([1] * 4 + [0] * 6 + [0] * 2 + [1] * 8)
-    lines = as_text(ScanTable(confusions(labels, predictions, 2, ("cat", "dog")), 0.7, 20)).splitlines()
+    lines = as_text(ScanTable(scan_of(labels, predictions, ("cat", "dog")))).splitlines()
     assert lines[0] == "accuracy 70.0 %: 6 of 20 inputs wrong, 2 kinds of mistake"
     assert re.fullmatch(r" *cat:dog +4 +66\.7 % +█{20}", lines[-2])
     assert re.fullmatch(r" *dog:cat +2 +33\.3 % +█{10}", lines[-1])
-    one = as_text(ScanTable(confusions(labels, np.minimum(predictions, labels), 2), 0.9, 20))
+    one = as_text(ScanTable(scan_of(labels, np.minimum(predictions, labels))))
     assert one.startswith("accuracy 90.0 %: 2 of 20 inputs wrong, 1 kind of mistake\n")
 
 
 def test_a_scan_of_a_model_without_mistakes_says_so() -> None:
-    assert as_text(ScanTable((), 1.0, 5)) == "accuracy 100 %: 0 of 5 inputs wrong, 0 kinds of mistake"
+    assert (
+        as_text(ScanTable(scan_of(np.zeros(5, np.int64), np.zeros(5, np.int64))))
+        == "accuracy 100 %: 0 of 5 inputs wrong, 0 kinds of mistake"
+    )
 
 
 @pytest.fixture(scope="module")

@@ -228,7 +228,7 @@ def problem_of(model: ReferenceBackend, parts: Parts) -> Problem:
     training, data = parts
     split = split_by_outcome(model, data, "8:1", rng=np.random.default_rng(0))
     suspects = Everything().localise(model, split.seen, rng=np.random.default_rng(0)).suspects
-    return build_problem(model, split, suspects, 10.0, PlainEvaluator, training)[0]
+    return build_problem(model, split, suspects, 10.0, PlainEvaluator, training)
 
 
 @pytest.mark.parametrize("formula", ["tarantula", "ochiai", "dstar"])
@@ -259,7 +259,7 @@ def test_features_rise_whatever_a_model_ends_in(ending: str) -> None:
     data = LabelledData(inputs, np.where(wrong, (predicted + 1) % backend.forward(inputs).shape[1], predicted))
     split = split_by_outcome(backend, data, "*:*", rng=np.random.default_rng(0))
     suspects = Everything().localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
-    problem, _ = build_problem(backend, split, suspects, 10.0, PlainEvaluator)
+    problem = build_problem(backend, split, suspects, 10.0, PlainEvaluator)
     chosen = np.arange(joined_features(backend, inputs).shape[1])[:2]
     found = DeepFault(input_step=0.005).raise_features(problem, {"": inputs}, chosen)[""]
     before, after = (joined_features(backend, one)[:, chosen].sum(axis=1) for one in (inputs, found))

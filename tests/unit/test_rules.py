@@ -17,7 +17,7 @@ from arachne.data.split import split_by_outcome
 from arachne.data.unlabelled import UNKNOWN, read_unlabelled
 from arachne.errors import DataError, ModelError, NothingToRepairError, UsageError
 from arachne.settings import task_from
-from arachne.tasks import SINGLE_LABEL, Rule, Tokens, rule_in
+from arachne.tasks import SINGLE_LABEL, RuleTask, Tokens, rule_in
 from arachne.tasks.rule import UNDER_RULE, read_rule
 from arachne.testing import ReferenceBackend
 from arachne.text import percent
@@ -59,16 +59,16 @@ def test_what_is_no_rule_is_refused(text: str, message: str) -> None:
 def test_a_target_that_is_a_rule_stands_alone() -> None:
     assert rule_in("6:0") is None
     assert rule_in(["6:0", "top:1"]) is None
-    assert rule_in(["rule:not 2, 3"]) == Rule(rule="not 2, 3")
+    assert rule_in(["rule:not 2, 3"]) == RuleTask(rule="not 2, 3")
     with pytest.raises(UsageError, match="a rule stands alone, got 2 targets"):
         rule_in(["rule:not 2", "6:0"])
-    assert task_from({"settings": {"task": {"name": "rule", "rule": "not 2"}}}) == Rule(rule="not 2")
+    assert task_from({"settings": {"task": {"name": "rule", "rule": "not 2"}}}) == RuleTask(rule="not 2")
 
 
 def test_decisions_are_between_the_best_forbidden_and_the_best_allowed_class() -> None:
     outputs = np.array([[3.0, 1.0, 2.0], [0.0, 5.0, 4.0], [0.0, 5.0, 4.0]])
     labels = np.array([UNDER_RULE, UNDER_RULE, 2])
-    rule = Rule(rule="not 0").resolve(outputs, None)
+    rule = RuleTask(rule="not 0").resolve(outputs, None)
     found = rule.read(outputs, labels)
     np.testing.assert_array_equal(found.scores, [[3, 2], [0, 5], [5, 4]])
     np.testing.assert_array_equal(rule.correct(found.scores, found.labels), [False, True, False])
@@ -83,7 +83,7 @@ def test_decisions_are_between_the_best_forbidden_and_the_best_allowed_class() -
 def test_gradients_go_back_to_both_classes() -> None:
     rng = np.random.default_rng(0)
     outputs, labels = rng.normal(size=(6, 4)), np.array([UNDER_RULE, UNDER_RULE, 0, 3, UNDER_RULE, 1])
-    rule = Rule(rule="any of 1,2").resolve(outputs, None)
+    rule = RuleTask(rule="any of 1,2").resolve(outputs, None)
     seed = rng.normal(size=(6, 2))
     found = rule.pull_back(seed, outputs, labels)
     for place in np.ndindex(outputs.shape):
@@ -210,7 +210,7 @@ def test_joined_data_keeps_names_and_columns() -> None:
 def test_labels_of_data_under_a_rule_are_left_out(tmp_path: Path) -> None:
     np.savez(tmp_path / "bare.npz", x=np.zeros((3, 2), np.float32))
     np.savez(tmp_path / "full.npz", x=np.zeros((3, 2), np.float32), y=[0, 1, 0])
-    rule = Rule(rule="not 0")
+    rule = RuleTask(rule="not 0")
     for source in (tmp_path / "bare.npz", tmp_path / "full.npz", (np.zeros((3, 2)), [1, 1, 1])):
         assert (read_data(source, task=rule).labels == UNDER_RULE).all()
     assert read_data(np.zeros((3, 2)), task=rule, classes=["a", "b"]).class_names == ("a", "b")
@@ -219,7 +219,7 @@ def test_labels_of_data_under_a_rule_are_left_out(tmp_path: Path) -> None:
 def test_a_rule_that_is_kept_leaves_nothing_to_repair(
     model: ReferenceBackend, states: tuple[np.ndarray, np.ndarray]
 ) -> None:
-    whole = whole_part(model, read_unlabelled(states[0]), "rule:any of 1,8", task=Rule(rule="any of 1,8"))
+    whole = whole_part(model, read_unlabelled(states[0]), "rule:any of 1,8", task=RuleTask(rule="any of 1,8"))
     keeps = states[0][whole.right]
     with pytest.raises(NothingToRepairError, match=f"all {len(keeps)} inputs keep 'rule:any of 1,8'"):
         arachne.repair(model, keeps, "rule:any of 1,8")

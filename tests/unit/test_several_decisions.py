@@ -18,8 +18,8 @@ from arachne.localise.observe import weight_gradients_of
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Address, Array
 from arachne.results.reopen import stored_front
+from arachne.scoring.base import DecisionScorer
 from arachne.scoring.cut import Cuts, CutScorer
-from arachne.scoring.decisions import DecisionScorer
 from arachne.settings import Settings, make_searcher
 from arachne.tasks import Decisions, OutputGradient, Task
 from arachne.testing.networks import Network

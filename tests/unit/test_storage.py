@@ -46,6 +46,13 @@ def test_too_large_a_value_becomes_infinite(dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
+def test_a_step_is_as_long_on_both_sides_of_zero(dtype: str) -> None:
+    storage, powers = STORAGES[dtype], 2.0 ** np.arange(-8, 10)  # where the distances on both sides of a value differ
+    assert np.array_equal(storage.step(-powers), storage.step(powers))
+    assert np.all(storage.round(-powers - storage.step(-powers)) < -powers)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
 @given(data=st.data())
 def test_every_stored_value_survives_bits_and_decimals(dtype: str, data: st.DataObject) -> None:
     storage = STORAGES[dtype]

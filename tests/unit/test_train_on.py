@@ -2,27 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
+from scipy.special import expit
 
+import arachne
 from arachne.data.labelled import LabelledData
 from arachne.data.split import split_by_outcome
 from arachne.decisions.losses import cross_entropies, probabilities
 from arachne.errors import UsageError
+from arachne.fairness import AccuracyGap
 from arachne.localise import Contrast
 from arachne.scoring.evaluators import FastEvaluator
 from arachne.search import Pool, Problem, TuneAnchored, TuneTraining, pool, train_on
 from arachne.search.build import build_problem
+from arachne.search.cross_fit import select_front
 from arachne.search.folds import draw_batch, rows_by_kind
+from arachne.tasks import margins
 from arachne.testing import ReferenceBackend
+from arachne.testing.networks import mlp
 from tests.backends.golden import data_for, network
 
 
-def small_problem(training: LabelledData | None = None) -> Problem:
+def small_problem(training: LabelledData | None = None, *, others: bool = False) -> Problem:
     backend, rng = ReferenceBackend(network("mlp")), np.random.default_rng(0)
     split = split_by_outcome(backend, data_for("mlp"), "*:8", rng=rng)
     suspects = Contrast().localise(backend, split.seen, rng=rng).suspects
-    return build_problem(backend, split, suspects, 10.0, FastEvaluator, training)[0]
+    return build_problem(backend, split, suspects, 10.0, FastEvaluator, training, others=others)
 
 
 def test_the_gradient_is_that_of_cross_entropy_and_divergence() -> None:
@@ -32,7 +40,7 @@ def test_the_gradient_is_that_of_cross_entropy_and_divergence() -> None:
     counts = np.where(
         batch.negative, *(problem.fitness_inputs.of_kind(kind).sum() for kind in ("negative", "positive"))
     )
-    weights = batch.shares * counts * np.where(batch.negative, 30.0, 1.0)
+    weights = batch.shares * counts * np.where(batch.negative, train_on.LAST_BOOST, 1.0)
     weights /= weights.sum()
     before = np.log(probabilities(batch.before.astype(np.float64)))
 
@@ -60,6 +68,34 @@ def test_training_inputs_near_the_negatives_are_those_with_the_nearest_scores() 
     assert apart[near].min(axis=1).max() < np.delete(apart, near, axis=0).min(axis=1).max()
 
 
+def test_training_inputs_alone_lead_every_run_to_the_same_points() -> None:
+    data = data_for("mlp")
+    problem = small_problem(LabelledData(data.inputs, data.labels))
+    search, rng = TuneTraining(alone=4, drawn=16, steps=16, folds=2), _rng()
+    state, changes = search.begin(problem, rng=rng), []
+    while state.stopped is None:
+        state = search.step(problem, state, rng=rng)
+        changes.append(state.arrays["change"])
+    assert len(changes) == search.folds * (train_on.ALONE_POINTS + 1)
+    first, second = changes[: train_on.ALONE_POINTS], changes[train_on.ALONE_POINTS + 1 :]
+    for one, other in zip(first, second, strict=False):
+        assert np.abs(one).max() > 0
+        np.testing.assert_allclose(other, one, rtol=1e-12)
+
+
+def test_steps_on_training_inputs_count_as_passes_and_may_run_over_all_that_is_given() -> None:
+    data = data_for("mlp")
+    problem = small_problem(LabelledData(data.inputs, data.labels))
+    seen = len(problem.split.seen)
+    few, many = (TuneTraining(alone=alone, drawn=seen, steps=16) for alone in (8, 16))
+    assert many.passes(problem) - few.passes(problem) == pytest.approx(16)
+    shorter = many.within(problem, few.passes(problem))
+    assert shorter is not None
+    assert shorter.passes(problem) <= few.passes(problem)
+    with_training = Pool(members=("tune@anchored", "tune@training")).begin(problem, rng=_rng())
+    assert "trains with them too" in str(with_training.members["tune@anchored"].stopped)
+
+
 def test_without_training_inputs_it_is_left_out() -> None:
     with pytest.raises(UsageError, match="no training inputs"):
         TuneTraining().begin(small_problem(), rng=_rng())
@@ -80,6 +116,91 @@ def test_the_pool_trains_on_only_where_other_members_do_not_suffice_and_the_mode
     stopped = alone.begin(problem, rng=_rng()).members["tune@anchored"].stopped
     assert stopped is not None
     assert "at least 50 % of the fault" in stopped
+
+
+def test_a_limit_on_accuracy_trains_on_all_errors_whatever_other_members_repair(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem = small_problem(others=True)
+    seen, inputs = problem.split.seen, problem.fitness_inputs
+    assert problem.counts_others
+    assert not small_problem().counts_others
+    assert inputs.of_kind("other").sum() == (~seen.right).sum() - len(seen.negatives) > 0
+    by_kind = rows_by_kind(problem, np.ones(len(inputs), bool), others=True)
+    batch = draw_batch(problem, by_kind, 10**6, rng=_rng())
+    off = inputs.of_kind("other")[batch.rows]
+    own = TuneAnchored().loss_gradient(problem, batch, 1.0)(batch.before, slice(0, len(batch.rows)))
+    assert np.abs(own[off]).sum() > 0
+    monkeypatch.setattr(Pool, "_suffices", lambda *_: True)
+    members = Pool(members=("tune@anchored",)).begin(problem, rng=_rng()).members
+    assert members["tune@anchored"].stopped is None
+
+
+def test_with_an_objective_the_gradient_has_its_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = small_problem()
+    sides = np.where(np.arange(len(plain.split.seen)) % 3 == 0, "left", "right")
+    seen = replace(plain.split.seen, data=replace(plain.split.seen.data, columns={"side": sides}))
+    objective = AccuracyGap(group_column="side", group_size=1)
+    problem = replace(plain, split=replace(plain.split, seen=seen, objective=objective))
+    assert problem.has_objective
+    rows = np.arange(len(problem.fitness_inputs))
+    batch = draw_batch(problem, rows_by_kind(problem, np.ones(len(rows), bool)), 10**6, rng=_rng())
+    values, unit = problem.suspects.values, train_on.FAIR_MARGIN * problem.margin_unit
+    loss = train_on._fairness_loss(problem, values, batch, 1.0)
+    found = loss(batch.before, slice(0, len(batch.rows)))
+    right = expit(margins(batch.before, batch.labels) / unit)
+    pulled = found[np.arange(len(found)), batch.labels] / (right * (1 - right)) * unit
+    assert problem.rows is not None
+    own = sides[problem.rows[batch.rows]]
+    assert len(np.unique(np.sign(pulled))) == 2
+    for side in ("left", "right"):
+        np.testing.assert_allclose(pulled[own == side], pulled[own == side][0], rtol=1e-3)
+    np.testing.assert_allclose(found.sum(axis=1), 0, atol=1e-9)
+    search = TuneAnchored()
+    first = search.gradient(problem, values, batch, 0.0, rng=_rng())
+    last = search.gradient(problem, values, batch, 1.0, rng=_rng())
+    by_cost = problem.scorer.gradients(values, loss, batch.rows)
+    np.testing.assert_allclose(last - first, train_on.FAIR * by_cost, rtol=1e-3, atol=1e-6)
+    monkeypatch.setattr(Pool, "_suffices", lambda *_: True)
+    members = Pool(members=("tune@anchored",)).begin(problem, rng=_rng()).members
+    assert members["tune@anchored"].stopped is None
+
+
+def test_a_model_of_one_number_becomes_fairer() -> None:
+    rng = _rng()
+    group = rng.integers(2, size=1600)
+    told = rng.normal(size=1600)
+    labels = (told + 0.5 * rng.normal(size=1600) > 0).astype(np.int64)
+    inputs = np.stack([told, group, np.ones(1600)], axis=1).astype(np.float32)
+    backend = ReferenceBackend(mlp([3, 4, 1], seed=0))
+    first, last = (info.name for info in backend.layers)
+    backend.set_weights(first, "weight", np.array([[4, 0, 0], [-4, 0, 0], [0, 1, 0], [0, 0, 1]], np.float32))
+    backend.set_weights(last, "weight", np.array([[1, -1, 2, -1]], np.float32))
+    data = LabelledData(inputs, labels, columns={"side": np.where(group > 0, "left", "right")})
+    search = TuneAnchored(steps=96, folds=2)
+    found = arachne.repair(backend, data, "*:*", searcher=search, objective="odds:side", max_break=0.2, task="binary")
+    fairness = found.evidence.held_out.fairness
+    assert fairness is not None
+    assert fairness.before.value > 0.1
+    assert fairness.after.value < 0.6 * fairness.before.value
+
+
+def test_points_that_fix_as_many_as_they_break_stay_where_accuracy_is_limited() -> None:
+    problem = small_problem(others=True)
+    inputs = problem.fitness_inputs
+    timid, bold, worse = (problem.originally_right.copy() for _ in range(3))
+    negative, positive, other = (np.flatnonzero(inputs.of_kind(kind)) for kind in ("negative", "positive", "other"))
+    timid[negative[:3]] = True
+    for one in (bold, worse):
+        one[negative[:2]], one[positive[:2]] = True, False
+    bold[other[:3]] = True
+    assert select_front(problem, np.stack([timid, bold, worse])) == [0, 1]
+    assert select_front(replace(problem, fitness_inputs=small_problem().fitness_inputs), _without(timid, bold)) == [0]
+
+
+def _without(*rows: np.ndarray) -> np.ndarray:
+    """Return outcomes of the inputs that count where accuracy is not limited."""
+    return np.stack(rows)[:, : len(small_problem().fitness_inputs)]
 
 
 def _rng() -> np.random.Generator:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from arachne.adapting.zips import Zip
+from arachne.adapting.zips import Zip, write_copy
 from arachne.errors import ModelError, UnsafeModelError
 
 
@@ -54,7 +54,7 @@ def test_members_changed_in_place_pass_the_check_again(tmp_path: Path, stream: C
     with pytest.raises(ModelError, match=r"'net.zip' is damaged: the checksum of 'data/b' is wrong"):
         check_archive(path)
     with path.open("r+b") as file:
-        found.set_checksums(file, ["data/b", "c"])
+        found.set_checksums(file, [found.extent(member)[0] for member in ("data/b", "c")])
     with zipfile.ZipFile(path) as file:
         assert file.testzip() is None
         assert file.read("c").startswith(b"MEMBER 2")
@@ -98,3 +98,15 @@ def test_an_encrypted_member_is_refused(tmp_path: Path) -> None:
 def test_a_missing_member_is_named(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"'net.zip' lacks its member 'weights'"):
         check_archive(archive(tmp_path / "net.zip", "a")).extent("weights")
+
+
+def test_a_compressed_member_before_a_changed_one_keeps_its_checksum(tmp_path: Path) -> None:
+    path, copy = tmp_path / "net.zip", tmp_path / "copy.zip"
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("code", "line\n" * 2000, zipfile.ZIP_DEFLATED)  # unpacked it would reach over the next member
+        file.writestr("data", b"member")
+    found = check_archive(path)
+    write_copy(path, copy, {found.extent("data")[0]: b"MEMBER"}, found)
+    with zipfile.ZipFile(copy) as file:
+        assert file.testzip() is None
+        assert file.read("data") == b"MEMBER"

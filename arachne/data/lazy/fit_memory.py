@@ -2,40 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 
-from arachne.data.lazy.preprocess import as_lazy
 from arachne.data.lazy.row_reader import as_file_rows
-from arachne.model.lazy import LazyArray, Source, as_array, is_lazy
-from arachne.model.values import Array, Inputs, count, take
+from arachne.model.lazy import HeldRows, LazyArray, as_array, is_lazy
+from arachne.model.values import Array, Inputs, count, count_bytes, map_arrays, take
 
 Steps = Callable[[Inputs], Inputs]
 
 
-class InMemoryRows(Source):
-    """The rows of an array in memory, if preprocessing would make it too large.
+class InMemoryRows(HeldRows):
+    """The rows of an array in memory, if preprocessing would make it too large."""
 
-    Args:
-        array: The array.
-    """
-
-    def __init__(self, array: Array) -> None:
-        self._array = array
-        self.n, self.kinds = len(array), {"": (array.shape[1:], array.dtype)}
-
-    def read(self, name: str, rows: Array) -> Array:
-        return np.asarray(self._array[rows])
-
-    def describe(self, rows: Array) -> dict[str, Any]:
-        return as_lazy(self._array).describe()  # says that it lives in this process alone
-
-
-def count_bytes(inputs: Inputs) -> int:
-    """Count the bytes of some inputs."""
-    return sum(array.nbytes for array in (inputs.values() if isinstance(inputs, Mapping) else (inputs,)))
+    in_memory = False
 
 
 def exceeds_memory(first: Inputs, n: int, steps: Steps, memory: int) -> bool:
@@ -56,13 +37,10 @@ def fit_memory(inputs: Inputs, steps: Steps, memory: int) -> Inputs:
     """
     if is_lazy(inputs) or not count(inputs):
         return inputs
-    arrays = inputs if isinstance(inputs, Mapping) else {"": inputs}
-    if exceeds_memory(take(inputs, slice(0, 1)), count(inputs), steps, memory):
-        prepared_size = count_bytes(steps(take(inputs, slice(0, 1)))) * count(inputs)
-        found = {name: _make_lazy(array, prepared_size > memory) for name, array in arrays.items()}
-    else:
-        found = {name: _in_memory(array) for name, array in arrays.items()}
-    return found if isinstance(inputs, Mapping) else found[""]
+    if not exceeds_memory(take(inputs, slice(0, 1)), count(inputs), steps, memory):
+        return map_arrays(_in_memory, inputs)
+    prepared_size = count_bytes(steps(take(inputs, slice(0, 1)))) * count(inputs)
+    return map_arrays(lambda array: _make_lazy(array, prepared_size > memory), inputs)
 
 
 def _make_lazy(array: Array, grows: bool) -> Array:

@@ -10,11 +10,14 @@ import numpy.typing as npt
 
 from arachne.data.lazy.row_reader import cast
 from arachne.errors import EnvironmentFaultError
-from arachne.model.lazy import LazyArray, as_array
-from arachne.model.values import Array, batches
+from arachne.model.lazy import HeldRows, LazyArray, as_array
+from arachne.model.values import Array, blocks
 
 MAX_IN_MEMORY_BYTES = 256 * 2**20
 """Up to this many bytes, the result is an ordinary array."""
+
+MAX_COPIED_BYTES = 64 * 2**20
+"""Chosen rows that take more stay where they are."""
 
 COPY_BATCH = 1024
 """Rows copied at a time."""
@@ -42,16 +45,12 @@ def allocate_like(shape: tuple[int, ...], dtype: npt.DTypeLike, like: Array) -> 
 
 
 def gather(array: Array, rows: Array) -> Array:
-    """Copy the chosen rows of an array; those of a lazy one stay unread."""
+    """Choose rows of an array: few are copied, many stay where they are, and those of a lazy one stay unread."""
     if isinstance(array, LazyArray):
         return as_array(array.take(rows))
-    if not isinstance(array, np.memmap):
-        chosen: Array = array[rows]
-        return chosen
-    copy = allocate_like((len(rows), *array.shape[1:]), array.dtype, array)
-    for batch in batches(len(rows), COPY_BATCH):
-        copy[batch] = array[rows[batch]]
-    return copy
+    if len(rows) * (array.nbytes // max(1, len(array))) <= MAX_COPIED_BYTES:
+        return np.asarray(array[rows])
+    return as_array(LazyArray(HeldRows(array), rows=rows))
 
 
 def as_type(array: Array, dtype: npt.DTypeLike) -> Array:
@@ -62,6 +61,6 @@ def as_type(array: Array, dtype: npt.DTypeLike) -> Array:
         if not isinstance(array, np.memmap):
             return array.astype(dtype)
         copy = allocate_like(array.shape, dtype, array)
-        for batch in batches(len(array), COPY_BATCH):
+        for batch in blocks(copy, COPY_BATCH):
             copy[batch] = array[batch]
         return copy

@@ -9,7 +9,7 @@ import numpy as np
 
 from arachne.errors import DataError
 from arachne.model.lazy import LazyArray, Source, as_array
-from arachne.model.values import Array, Inputs, count, read, take
+from arachne.model.values import Array, Inputs, by_name, count, read, take
 
 
 class PreprocessedRows(Source):
@@ -24,7 +24,7 @@ class PreprocessedRows(Source):
         self._inputs, self._steps = inputs, steps
         self.n = count(inputs)
         self._last: tuple[bytes, Mapping[str, Array]] | None = None
-        first = _by_name(steps(read(take(inputs, slice(0, 1)))))
+        first = by_name(steps(read(take(inputs, slice(0, 1)))))
         self.kinds = {name: (array.shape[1:], array.dtype) for name, array in first.items()}
 
     def read(self, name: str, rows: Array) -> Array:
@@ -36,15 +36,14 @@ class PreprocessedRows(Source):
         return self._last[1][name]
 
     def describe(self, rows: Array) -> dict[str, Any]:
-        chosen = take(self._inputs, rows)
-        arrays = chosen if isinstance(chosen, Mapping) else {"": chosen}
-        described = {name: as_lazy(array).describe() for name, array in arrays.items()}
+        chosen = by_name(take(self._inputs, rows))
+        described = {name: as_lazy(array).describe() for name, array in chosen.items()}
         return {"kind": "prepared", "arrays": described, "preprocess": str(self._steps)}
 
     def _all(self, rows: Array) -> Mapping[str, Array]:
         if not len(rows):
             return {name: np.empty((0, *shape), dtype) for name, (shape, dtype) in self.kinds.items()}
-        found = _by_name(self._steps(read(take(self._inputs, rows))))
+        found = by_name(self._steps(read(take(self._inputs, rows))))
         kinds = {name: (array.shape[1:], array.dtype) for name, array in found.items()}
         if kinds != self.kinds:
             raise DataError(f"preprocessing '{self._steps}' gave different shapes or dtypes for different inputs")
@@ -67,7 +66,3 @@ def as_lazy(array: Array) -> LazyArray:
     if not isinstance(array, LazyArray):
         raise DataError("inputs in memory cannot be opened elsewhere; give data that is read from files")
     return array
-
-
-def _by_name(inputs: Inputs) -> Mapping[str, Array]:
-    return inputs if isinstance(inputs, Mapping) else {"": inputs}

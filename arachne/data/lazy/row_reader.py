@@ -7,7 +7,6 @@ system wants them back, and a file that is truncated meanwhile would kill the pr
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,9 +19,6 @@ from arachne.errors import DataError
 from arachne.io.reading import error_text
 from arachne.model.lazy import LazyArray, Source, as_array
 from arachne.model.values import Array
-
-ONE_READER = threading.Lock()
-"""Held while a file is read from a position: threads of a search may share the file, and with it the position."""
 
 MAX_GAP_BYTES = 1 << 16
 """The most bytes between two rows that are read with them rather than skipped."""
@@ -181,15 +177,12 @@ class FileRows(Source):
         block = np.empty((n, *self._shape[1:]), self._dtype)
         view, filled = memoryview(block.reshape(-1).view(np.uint8).data), 0
         try:
-            with ONE_READER:
-                stream.seek(self._offset + first * self._row)
-                while filled < len(view):
-                    more = stream.readinto(view[filled:])  # type: ignore[attr-defined]  # an unbuffered file has it
-                    if not more:
-                        raise DataError(
-                            f"'{self._stamp.path}' ends in row {first + filled // self._row}: it is cut off"
-                        )
-                    filled += more
+            stream.seek(self._offset + first * self._row)
+            while filled < len(view):
+                more = stream.readinto(view[filled:])  # type: ignore[attr-defined]  # an unbuffered file has it
+                if not more:
+                    raise DataError(f"'{self._stamp.path}' ends in row {first + filled // self._row}: it is cut off")
+                filled += more
         except OSError as error:
             raise DataError(f"cannot read '{self._stamp.path}' any more: {error_text(error)}") from error
         return block

@@ -13,7 +13,7 @@ from arachne.data.readers.parquet import ParquetRows
 from arachne.errors import DataError
 from arachne.io.reading import parse_errors_as
 from arachne.model.lazy import Chained, LazyArray, Source, as_array
-from arachne.model.values import Inputs
+from arachne.model.values import Inputs, by_name
 
 
 def describe(inputs: Inputs) -> dict[str, Any]:
@@ -22,7 +22,7 @@ def describe(inputs: Inputs) -> dict[str, Any]:
     Raises:
         DataError: The inputs are in the memory of this process.
     """
-    arrays = inputs if isinstance(inputs, Mapping) else {"": inputs}
+    arrays = by_name(inputs)
     return {name: as_lazy(array).describe() for name, array in arrays.items()}
 
 

@@ -14,7 +14,7 @@ import numpy as np
 from arachne.data.lazy.row_reader import FileRows, Stamp
 from arachne.errors import DataError, EnvironmentFaultError
 from arachne.model.lazy import LazyArray, as_array, is_lazy
-from arachne.model.values import Array, batches
+from arachne.model.values import Array, blocks
 
 SPILL_ABOVE_BYTES = 64 << 20
 """Arrays of more bytes than this are written to a file."""
@@ -22,8 +22,8 @@ SPILL_ABOVE_BYTES = 64 << 20
 SPILL_COLUMNS_ABOVE_BYTES = 16 << 20
 """The limit for the columns that one search needs, of which there are several at a time."""
 
-BATCH_ROWS, BATCH_BYTES = 4096, 16 << 20
-"""The most rows, and the most bytes of them, that a function gets at a time."""
+BATCH_ROWS = 4096
+"""The most rows that a function gets at a time."""
 
 
 class TemporaryRows(FileRows):
@@ -104,6 +104,6 @@ def map_rows(array: Array, make: Callable[[Array], Array]) -> Array:
         return make(array)
     width = make(np.zeros((0, *array.shape[1:]), array.dtype)).shape[1]
     found = RowBuffer(len(array), width, spill=True, most=SPILL_COLUMNS_ABOVE_BYTES)
-    for rows in batches(len(array), max(1, min(BATCH_ROWS, len(array) * BATCH_BYTES // max(1, array.nbytes)))):
+    for rows in blocks(array, BATCH_ROWS):
         found[rows] = make(array[rows])
     return found.array

@@ -46,6 +46,10 @@ def from_arrays(arrays: Mapping[str, Array], source: str, preprocess: Preprocess
     Raises:
         DataError: There are no labels, no inputs, or arrays of different lengths.
     """
+    if not arrays:
+        raise DataError(
+            f"'{source}' is empty: it holds no arrays; expected 'x' with the inputs and 'y' with the labels"
+        )
     label = next((name for name in LABEL_NAMES if name in arrays), None)
     if label is None:
         choices = did_you_mean("y", arrays)

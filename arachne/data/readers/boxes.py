@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
-from arachne.data.image_steps import letterbox_window
+from arachne.data.image_steps import place
 from arachne.data.preprocess import Preprocess
 from arachne.data.readers.images import FORMATS, load_pictures, picture_names
 from arachne.data.readers.raw import RawData
@@ -110,30 +110,15 @@ def _rows(picture: LabelledPicture, head: Preprocess) -> Array:
         return found
     width, height = picture_size(picture.path)
     for step in steps:
-        sides = [int(side) for side in step.value.split("x")]
-        width, height = _follow(step.name, sides, width, height, found)
+        at = place(step.name, [int(side) for side in step.value.split("x")], height, width)
+        scale, corner, new = (at.width, at.height), (at.left, at.top), (at.new_width, at.new_height)
+        if scale != new:
+            ends = ((found[:, 1:3] + half * found[:, 3:5] / 2) * scale + corner for half in (-1, 1))
+            low, high = (np.clip(one, 0, new) / new for one in ends)
+            found[:, 1:3], found[:, 3:5] = (low + high) / 2, high - low
+        width, height = new
     kept: Array = found[(found[:, 3] > 0) & (found[:, 4] > 0)]
     return kept
-
-
-def _follow(name: str, sides: Sequence[int], width: int, height: int, rows: Array) -> tuple[int, int]:
-    """Move boxes as a step moves the pixels of their picture; returns its new width and height."""
-    if name == "resize":
-        return sides[1], sides[0]
-    if name == "shorter":
-        shorter = min(height, width)
-        return max(sides[0], width * sides[0] // shorter), max(sides[0], height * sides[0] // shorter)
-    if name == "crop":
-        left, top = (width - sides[1]) // 2, (height - sides[0]) // 2
-        shown_width, shown_height = width, height
-    else:
-        window = letterbox_window(height, width, sides[0], sides[1])
-        top, left, shown_height, shown_width = -window[0], -window[1], window[2], window[3]
-    low = (rows[:, 1:3] - rows[:, 3:5] / 2) * (shown_width, shown_height) - (left, top)
-    high = (rows[:, 1:3] + rows[:, 3:5] / 2) * (shown_width, shown_height) - (left, top)
-    low, high = (np.clip(ends, 0, (sides[1], sides[0])) / (sides[1], sides[0]) for ends in (low, high))
-    rows[:, 1:3], rows[:, 3:5] = (low + high) / 2, high - low
-    return sides[1], sides[0]
 
 
 def picture_size(path: Path) -> tuple[int, int]:

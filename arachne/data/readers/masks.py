@@ -5,13 +5,13 @@ from __future__ import annotations
 import io
 import os
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
 
-from arachne.data.image_steps import crop, letterbox_window
+from arachne.data.image_steps import place
 from arachne.data.preprocess import Preprocess
 from arachne.data.readers.boxes import picture_size
 from arachne.data.readers.images import MAX_PICTURE_BYTES, SUFFIXES, load_pictures, picture_names, pictures_below
@@ -139,27 +139,12 @@ def _follow(mask: Array, head: Preprocess) -> Array:
     for step in head.steps:
         if step.name in ("grey", "rgb"):
             continue
-        sides = [int(side) for side in step.value.split("x")]
-        height, width = mask.shape
-        if step.name == "resize":
-            mask = _resize(mask, sides[0], sides[1])
-        elif step.name == "shorter":
-            shorter = min(height, width)
-            mask = _resize(
-                mask, max(sides[0], height * sides[0] // shorter), max(sides[0], width * sides[0] // shorter)
-            )
-        elif step.name == "crop":
-            mask = crop(mask[None], sides[0], sides[1])[0]
-        else:
-            mask = _letterbox(mask, sides)
+        at = place(step.name, [int(side) for side in step.value.split("x")], *mask.shape)
+        scaled = _resize(mask, at.height, at.width)[max(0, -at.top) :, max(0, -at.left) :]
+        mask = np.full((at.new_height, at.new_width), IGNORED, mask.dtype)
+        shown = mask[max(0, at.top) :, max(0, at.left) :][: len(scaled), : scaled.shape[1]]
+        shown[...] = scaled[: len(shown), : shown.shape[1]]
     return mask
-
-
-def _letterbox(mask: Array, sides: Sequence[int]) -> Array:
-    top, left, height, width = letterbox_window(mask.shape[0], mask.shape[1], sides[0], sides[1])
-    found = np.full(sides, IGNORED, mask.dtype)
-    found[top : top + height, left : left + width] = _resize(mask, height, width)
-    return found
 
 
 def _resize(mask: Array, height: int, width: int) -> Array:

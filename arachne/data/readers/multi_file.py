@@ -14,7 +14,7 @@ from arachne.data.checks import as_inputs
 from arachne.data.readers.raw import RawData
 from arachne.errors import DataError
 from arachne.model.lazy import concatenate
-from arachne.model.values import Array, Inputs
+from arachne.model.values import Inputs, by_name
 
 PARQUET_PATTERN = "*.parquet"
 """The files of a folder of parquet files."""
@@ -75,9 +75,9 @@ def join(parts: Sequence[tuple[Path, RawData]]) -> RawData:
 
 def _join_inputs(parts: Sequence[tuple[Path, Inputs]]) -> Inputs:
     first_path, first = parts[0]
-    found = _by_name(first)
+    found = by_name(first)
     for path, other in parts[1:]:
-        own = _by_name(other)
+        own = by_name(other)
         if set(own) != set(found):
             raise DataError(f"'{path}' has the inputs {', '.join(own)}, '{first_path}' has {', '.join(found)}")
         for name, array in own.items():
@@ -95,7 +95,3 @@ def _join_labels(parts: Sequence[tuple[Path, Any]]) -> Any:
     if len(kinds) > 1:
         raise DataError("the labels are numbers in some files and names in others; use the same in all")
     return np.concatenate(columns)
-
-
-def _by_name(inputs: Inputs) -> dict[str, Array]:
-    return dict(inputs) if isinstance(inputs, Mapping) else {"": inputs}

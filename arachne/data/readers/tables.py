@@ -57,6 +57,11 @@ def load_csv(path: Path, limit: int | None) -> Table:
     header = [cell.strip() for cell in lines[0]]
     if len(set(header)) < len(header):
         raise DataError(f"'{path}' has two columns of the same name")
+    if "" in header:
+        raise DataError(
+            f"column {header.index('') + 1} of '{path}' has no name, as row numbers have that pandas writes; write the "
+            "table with index=False, or name the column"
+        )
     for row, cells in enumerate(lines[1:]):
         if len(cells) != len(header):
             raise DataError(f"row {row} of '{path}' has {len(cells)} cells, expected {len(header)} as in the header")
@@ -205,9 +210,15 @@ def _numbers(values: Sequence[Any] | Array, name: str, source: str) -> Array:
         return np.asarray(values, dtype=np.float64)
     except (ValueError, TypeError, OverflowError):
         row = next(row for row, value in enumerate(values) if not _is_number(value))
+        if values[row] in (None, ""):
+            raise DataError(
+                f"column '{name}' of {source} has no value in row {row}; fill it as in training, or leave the row out"
+            ) from None
+        advice = f"call it 'meta_{name}' to keep it as metadata"
+        if len(str(values[row]).split()) > 1:
+            advice = f"a model takes text as token ids: tokenise it into an npz, with the text itself as 'meta_{name}'"
         raise DataError(
-            f"column '{name}' of {source} has '{'' if values[row] is None else values[row]}' in row {row}, "
-            f"expected a number; call it 'meta_{name}' to keep it as metadata"
+            f"column '{name}' of {source} has '{values[row]}' in row {row}, expected a number; {advice}"
         ) from None
 
 

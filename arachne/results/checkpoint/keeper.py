@@ -15,8 +15,7 @@ import numpy as np
 from arachne.errors import ArachneError, CheckpointError, EnvironmentFaultError, InputError
 from arachne.io.folder import HELD, Folder, plain_path
 from arachne.io.output_paths import environment_faults, make_folder, remove_from, remove_if_empty
-from arachne.io.own_key import read_own_key
-from arachne.io.ownership import check_ours_alone
+from arachne.io.own_key import check_ours_alone, read_own_key
 from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend
 from arachne.model.passes import PassKeeper, PassState

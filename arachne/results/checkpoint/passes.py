@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from arachne.io.arrays import read_arrays, write_arrays
 from arachne.io.stored_values import whole
 from arachne.model.lazy import is_lazy
 from arachne.model.passes import PassState
-from arachne.model.values import Inputs
+from arachne.model.values import Inputs, by_name
 
 if TYPE_CHECKING:
     from arachne.results.checkpoint.keeper import Checkpoints
@@ -93,6 +93,6 @@ def _add_inputs(digest: hashlib._Hash, inputs: Inputs) -> None:
     if is_lazy(inputs):
         digest.update(repr(describe(inputs)).encode())
         return
-    for name, values in (inputs if isinstance(inputs, Mapping) else {"": inputs}).items():
+    for name, values in by_name(inputs).items():
         digest.update(f"{name}\0{values.dtype.str}\0{values.shape}\0".encode())
         digest.update(np.ascontiguousarray(values).data)

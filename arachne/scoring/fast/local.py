@@ -6,6 +6,7 @@ import numpy as np
 
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
+from arachne.scoring.evaluator import PlainEvaluator
 from arachne.scoring.fast.bounds import BoundsFinder, Estimates
 from arachne.scoring.fast.cache import key_of
 from arachne.scoring.fast.deficits import DeficitSource, ExactDeficits
@@ -15,7 +16,6 @@ from arachne.scoring.fast.route_choice import choose_route
 from arachne.scoring.fast.routes.base import Route
 from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
 from arachne.scoring.fitness import FitnessInputs
-from arachne.scoring.plain_evaluator import PlainEvaluator
 from arachne.tasks import margins
 from arachne.weights.selection import Selection
 

@@ -21,7 +21,7 @@ import numpy as np
 
 from arachne.model.backend import Cut
 from arachne.model.values import EVEN, Array
-from arachne.scoring.plain_evaluator import PlainEvaluator
+from arachne.scoring.evaluator import PlainEvaluator
 
 SUBSET_SIZES = (8 * EVEN, 4 * EVEN, 2 * EVEN)
 """Subsets of these sizes may run through the model alone, if that returns the same bits."""

@@ -9,6 +9,7 @@ import numpy as np
 from arachne.errors import ModelError
 from arachne.model.values import Array
 from arachne.scoring.dense_layers import find_tail
+from arachne.scoring.evaluator import PlainEvaluator
 from arachne.scoring.fast.error_band import ErrorBand, differences
 from arachne.scoring.fast.reference_scores import MIN_EQUAL_NUMBERS, ReferenceScores
 from arachne.scoring.fast.routes.base import Route
@@ -18,7 +19,6 @@ from arachne.scoring.fast.routes.channels_to_dense import find_channels_to_dense
 from arachne.scoring.fast.routes.cut import CutRoute
 from arachne.scoring.fast.routes.dense_tail import DenseRoute
 from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
-from arachne.scoring.plain_evaluator import PlainEvaluator
 from arachne.weights.selection import Selection
 
 PROBES = 2

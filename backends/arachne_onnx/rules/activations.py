@@ -5,32 +5,34 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, function_rules, input_rule, rule
 
 SELU_ALPHA, SELU_GAMMA = 1.67326319217681884765625, 1.05070102214813232421875
 
 
-@rule("Relu")
-def relu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """One where x > 0; the gradient at zero is 0, as in other frameworks."""
-    return [lambda: tape.op("Mul", step.gradient, tape.op("Sign", step.outputs[0]))]
+function_rules(
+    {
+        "Relu": lambda tape, g, x, y: tape.op("Mul", g, tape.op("Sign", y)),  # 0 at zero, as in other frameworks
+        "Softplus": lambda tape, g, x, y: tape.op("Mul", g, tape.op("Sigmoid", x)),
+        "Sigmoid": lambda tape, g, x, y: tape.op("Mul", g, tape.op("Mul", y, tape.op("Sub", tape.number(1, y), y))),
+        "Tanh": lambda tape, g, x, y: tape.op("Mul", g, tape.op("Sub", tape.number(1, y), tape.op("Mul", y, y))),
+    }
+)
 
 
-@rule("LeakyRelu")
-def leaky_relu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("LeakyRelu")
+def leaky_relu(tape: Tape, step: BackwardStep) -> str:
     """One, or the slope."""
-    return [lambda: _slope(tape, step, tape.number(step.get("alpha", 0.01), step.inputs[0]))]
+    return _slope(tape, step, tape.number(step.get("alpha", 0.01), step.inputs[0]))
 
 
-@rule("ThresholdedRelu")
-def thresholded_relu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ThresholdedRelu")
+def thresholded_relu(tape: Tape, step: BackwardStep) -> str:
     """One above the threshold."""
     x = step.inputs[0]
-    return [
-        lambda: tape.op(
-            "Where", tape.op("Greater", x, tape.number(step.get("alpha", 1.0), x)), step.gradient, tape.number(0, x)
-        )
-    ]
+    return tape.op(
+        "Where", tape.op("Greater", x, tape.number(step.get("alpha", 1.0), x)), step.gradient, tape.number(0, x)
+    )
 
 
 @rule("PRelu")
@@ -45,120 +47,76 @@ def prelu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     return [lambda: _slope(tape, step, slope), of_slope]
 
 
-@rule("Elu")
-def elu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Elu")
+def elu(tape: Tape, step: BackwardStep) -> str:
     """One, or y + alpha."""
     y = step.outputs[0]
-    return [lambda: _slope(tape, step, tape.op("Add", y, tape.number(step.get("alpha", 1.0), y)))]
+    return _slope(tape, step, tape.op("Add", y, tape.number(step.get("alpha", 1.0), y)))
 
 
-@rule("Celu")
-def celu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Celu")
+def celu(tape: Tape, step: BackwardStep) -> str:
     """One, or exp(x / alpha)."""
     x = step.inputs[0]
-    return [lambda: _slope(tape, step, tape.op("Exp", tape.scale(x, 1 / step.get("alpha", 1.0), x)))]
+    return _slope(tape, step, tape.op("Exp", tape.scale(x, 1 / step.get("alpha", 1.0), x)))
 
 
-@rule("Selu")
-def selu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Selu")
+def selu(tape: Tape, step: BackwardStep) -> str:
     """Gamma, or y + alpha · gamma."""
     x, y = step.inputs[0], step.outputs[0]
     alpha, gamma = step.get("alpha", SELU_ALPHA), step.get("gamma", SELU_GAMMA)
-
-    def both() -> str:
-        below = tape.op("Add", y, tape.number(alpha * gamma, y))
-        chosen = tape.op("Where", tape.op("Greater", x, tape.number(0, x)), tape.number(gamma, x), below)
-        return tape.op("Mul", step.gradient, chosen)
-
-    return [both]
+    below = tape.op("Add", y, tape.number(alpha * gamma, y))
+    chosen = tape.op("Where", tape.op("Greater", x, tape.number(0, x)), tape.number(gamma, x), below)
+    return tape.op("Mul", step.gradient, chosen)
 
 
-@rule("Softplus")
-def softplus(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """The sigmoid."""
-    return [lambda: tape.op("Mul", step.gradient, tape.op("Sigmoid", step.inputs[0]))]
-
-
-@rule("Softsign")
-def softsign(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Softsign")
+def softsign(tape: Tape, step: BackwardStep) -> str:
     """1 / (1 + |x|)²."""
     x = step.inputs[0]
-
-    def curve() -> str:
-        base = tape.op("Add", tape.op("Abs", x), tape.number(1, x))
-        return tape.op("Div", step.gradient, tape.op("Mul", base, base))
-
-    return [curve]
+    base = tape.op("Add", tape.op("Abs", x), tape.number(1, x))
+    return tape.op("Div", step.gradient, tape.op("Mul", base, base))
 
 
-@rule("Mish")
-def mish(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Mish")
+def mish(tape: Tape, step: BackwardStep) -> str:
     """With t = tanh(softplus x): t + x (1 - t²) sigmoid(x)."""
     x = step.inputs[0]
-
-    def curve() -> str:
-        t = tape.op("Tanh", tape.op("Softplus", x))
-        rest = tape.op("Mul", tape.op("Sub", tape.number(1, x), tape.op("Mul", t, t)), tape.op("Sigmoid", x))
-        return tape.op("Mul", step.gradient, tape.op("Add", t, tape.op("Mul", x, rest)))
-
-    return [curve]
+    t = tape.op("Tanh", tape.op("Softplus", x))
+    rest = tape.op("Mul", tape.op("Sub", tape.number(1, x), tape.op("Mul", t, t)), tape.op("Sigmoid", x))
+    return tape.op("Mul", step.gradient, tape.op("Add", t, tape.op("Mul", x, rest)))
 
 
-@rule("HardSigmoid")
-def hard_sigmoid(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("HardSigmoid")
+def hard_sigmoid(tape: Tape, step: BackwardStep) -> str:
     """Alpha inside the ramp."""
-    return [lambda: tape.scale(_ramp(tape, step, step.outputs[0]), step.get("alpha", 0.2), step.inputs[0])]
+    return tape.scale(_ramp(tape, step, step.outputs[0]), step.get("alpha", 0.2), step.inputs[0])
 
 
-@rule("HardSwish")
-def hard_swish(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("HardSwish")
+def hard_swish(tape: Tape, step: BackwardStep) -> str:
     """Hard sigmoid of slope 1/6 plus x / 6 inside its ramp."""
     x = step.inputs[0]
-
-    def curve() -> str:
-        gate = tape.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
-        inside = tape.op("Mul", _ramp(tape, step, gate), tape.scale(x, 1 / 6, x))
-        return tape.op("Add", tape.op("Mul", step.gradient, gate), inside)
-
-    return [curve]
+    gate = tape.op("HardSigmoid", x, alpha=1 / 6, beta=0.5)
+    inside = tape.op("Mul", _ramp(tape, step, gate), tape.scale(x, 1 / 6, x))
+    return tape.op("Add", tape.op("Mul", step.gradient, gate), inside)
 
 
-@rule("Sigmoid")
-def sigmoid(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Times y (1 - y)."""
-    y = step.outputs[0]
-    return [lambda: tape.op("Mul", step.gradient, tape.op("Mul", y, tape.op("Sub", tape.number(1, y), y)))]
-
-
-@rule("Tanh")
-def tanh(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """1 - y²."""
-    y = step.outputs[0]
-    return [lambda: tape.op("Mul", step.gradient, tape.op("Sub", tape.number(1, y), tape.op("Mul", y, y)))]
-
-
-@rule("Softmax")
-def softmax(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Softmax")
+def softmax(tape: Tape, step: BackwardStep) -> str:
     """Gradient less its mean under y, times y."""
     y, axis = step.outputs[0], step.get("axis", -1)
-
-    def input_gradient() -> str:
-        mean = tape.op("ReduceSum", tape.op("Mul", step.gradient, y), tape.constant([axis]), keepdims=1)
-        return tape.op("Mul", y, tape.op("Sub", step.gradient, mean))
-
-    return [input_gradient]
+    mean = tape.op("ReduceSum", tape.op("Mul", step.gradient, y), tape.constant([axis]), keepdims=1)
+    return tape.op("Mul", y, tape.op("Sub", step.gradient, mean))
 
 
-@rule("LogSoftmax")
-def log_softmax(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("LogSoftmax")
+def log_softmax(tape: Tape, step: BackwardStep) -> str:
     """The gradient less its sum times the probability."""
     y, axis = step.outputs[0], step.get("axis", -1)
-
-    def input_gradient() -> str:
-        total = tape.op("ReduceSum", step.gradient, tape.constant([axis]), keepdims=1)
-        return tape.op("Sub", step.gradient, tape.op("Mul", tape.op("Exp", y), total))
-
-    return [input_gradient]
+    total = tape.op("ReduceSum", step.gradient, tape.constant([axis]), keepdims=1)
+    return tape.op("Sub", step.gradient, tape.op("Mul", tape.op("Exp", y), total))
 
 
 def _slope(tape: Tape, step: BackwardStep, below: str) -> str:
@@ -175,18 +133,11 @@ def _ramp(tape: Tape, step: BackwardStep, gate: str) -> str:
     return tape.op("Where", inside, step.gradient, tape.number(0, x))
 
 
-@rule("Gelu", "com.microsoft.Gelu")
-def gelu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Gelu", "com.microsoft.Gelu")
+def gelu(tape: Tape, step: BackwardStep) -> str:
     """Exact: Φ(x) + x φ(x). By tanh: with t = tanh(u), (1 + t) / 2 + x (1 - t²) u' / 2."""
     x = step.inputs[0]
-
-    def exact() -> str:
-        share = tape.op("Add", tape.op("Erf", tape.scale(x, math.sqrt(0.5), x)), tape.number(1, x))
-        bell = tape.op("Exp", tape.scale(tape.op("Mul", x, x), -0.5, x))
-        rest = tape.op("Mul", x, tape.scale(bell, 1 / math.sqrt(2 * math.pi), x))
-        return tape.op("Mul", step.gradient, tape.op("Add", tape.scale(share, 0.5, x), rest))
-
-    def by_tanh() -> str:
+    if step.get("approximate", "none") == "tanh":
         square = tape.op("Mul", x, x)
         inner = tape.op("Add", tape.scale(square, 0.044715, x), tape.number(1, x))
         t = tape.op("Tanh", tape.scale(tape.op("Mul", x, inner), math.sqrt(2 / math.pi), x))
@@ -195,5 +146,7 @@ def gelu(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
         rest = tape.op("Mul", x, tape.scale(bend, math.sqrt(2 / math.pi), x))
         both = tape.op("Add", tape.op("Add", t, tape.number(1, x)), rest)
         return tape.op("Mul", step.gradient, tape.scale(both, 0.5, x))
-
-    return [by_tanh if step.get("approximate", "none") == "tanh" else exact]
+    share = tape.op("Add", tape.op("Erf", tape.scale(x, math.sqrt(0.5), x)), tape.number(1, x))
+    bell = tape.op("Exp", tape.scale(tape.op("Mul", x, x), -0.5, x))
+    rest = tape.op("Mul", x, tape.scale(bell, 1 / math.sqrt(2 * math.pi), x))
+    return tape.op("Mul", step.gradient, tape.op("Add", tape.scale(share, 0.5, x), rest))

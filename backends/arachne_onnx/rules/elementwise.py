@@ -3,21 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 
-from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, function_rules, input_rule, rule
 
 
-@rule("Add")
+@rule("Add", "Sum")
 def add(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """The gradient goes to both."""
-    return [_sum_to_input(tape, step, index, lambda: step.gradient) for index in range(2)]
-
-
-@rule("Sum")
-def variadic_sum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """The gradient goes to all."""
     return [_sum_to_input(tape, step, index, lambda: step.gradient) for index in range(len(step.inputs))]
 
@@ -107,138 +102,67 @@ def extreme(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
         total = masks[0] if len(masks) == 1 else tape.op("Sum", *masks)
         return tape.op("Div", tape.op("Mul", step.gradient, masks[index]), total)
 
-    return [_sum_to_input(tape, step, index, _bind(share, index)) for index in range(len(step.inputs))]
+    return [_sum_to_input(tape, step, index, partial(share, index)) for index in range(len(step.inputs))]
 
 
-@rule("Neg")
-def neg(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """-1."""
-    return [lambda: tape.op("Neg", step.gradient)]
+function_rules(
+    {
+        "Identity": lambda tape, g, x, y: g,
+        "DequantizeLinear": lambda tape, g, x, y: g,
+        "Dropout": lambda tape, g, x, y: g,  # at inference it does nothing
+        "Neg": lambda tape, g, x, y: tape.op("Neg", g),
+        "Abs": lambda tape, g, x, y: tape.op("Mul", g, tape.op("Sign", x)),
+        "Sqrt": lambda tape, g, x, y: tape.op("Div", g, tape.scale(y, 2.0, y)),
+        "Reciprocal": lambda tape, g, x, y: tape.op("Neg", tape.op("Mul", g, tape.op("Mul", y, y))),
+        "Exp": lambda tape, g, x, y: tape.op("Mul", g, y),
+        "Log": lambda tape, g, x, y: tape.op("Div", g, x),
+        "Sin": lambda tape, g, x, y: tape.op("Mul", g, tape.op("Cos", x)),
+        "Cos": lambda tape, g, x, y: tape.op("Neg", tape.op("Mul", g, tape.op("Sin", x))),
+        "Atan": lambda tape, g, x, y: tape.op("Div", g, tape.op("Add", tape.op("Mul", x, x), tape.number(1, x))),
+        "Cast": lambda tape, g, x, y: tape.op("CastLike", g, x),
+        "CastLike": lambda tape, g, x, y: tape.op("CastLike", g, x),
+    }
+)
 
 
-@rule("Abs")
-def absolute(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """The sign."""
-    return [lambda: tape.op("Mul", step.gradient, tape.op("Sign", step.inputs[0]))]
-
-
-@rule("Sqrt")
-def sqrt(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """1 / 2y."""
-    y = step.outputs[0]
-    return [lambda: tape.op("Div", step.gradient, tape.scale(y, 2.0, y))]
-
-
-@rule("Reciprocal")
-def reciprocal(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """-y²."""
-    y = step.outputs[0]
-    return [lambda: tape.op("Neg", tape.op("Mul", step.gradient, tape.op("Mul", y, y)))]
-
-
-@rule("Exp")
-def exp(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Itself."""
-    return [lambda: tape.op("Mul", step.gradient, step.outputs[0])]
-
-
-@rule("Log")
-def log(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """1 / x."""
-    return [lambda: tape.op("Div", step.gradient, step.inputs[0])]
-
-
-@rule("Sin")
-def sin(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """The cosine."""
-    return [lambda: tape.op("Mul", step.gradient, tape.op("Cos", step.inputs[0]))]
-
-
-@rule("Cos")
-def cos(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Minus the sine."""
-    return [lambda: tape.op("Neg", tape.op("Mul", step.gradient, tape.op("Sin", step.inputs[0])))]
-
-
-@rule("Atan")
-def atan(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """1 / (1 + x²)."""
-    x = step.inputs[0]
-    return [lambda: tape.op("Div", step.gradient, tape.op("Add", tape.op("Mul", x, x), tape.number(1, x)))]
-
-
-@rule("Erf")
-def erf(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Erf")
+def erf(tape: Tape, step: BackwardStep) -> str:
     """2 / √π · exp(-x²)."""
     x = step.inputs[0]
-
-    def bell() -> str:
-        curve = tape.op("Exp", tape.op("Neg", tape.op("Mul", x, x)))
-        return tape.op("Mul", step.gradient, tape.scale(curve, 2 / math.sqrt(math.pi), x))
-
-    return [bell]
+    curve = tape.op("Exp", tape.op("Neg", tape.op("Mul", x, x)))
+    return tape.op("Mul", step.gradient, tape.scale(curve, 2 / math.sqrt(math.pi), x))
 
 
-@rule("Mod")
-def mod(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Mod")
+def mod(tape: Tape, step: BackwardStep) -> str:
     """One, for the dividend; jumps are ignored."""
-    return [_sum_to_input(tape, step, 0, lambda: step.gradient), None]
+    return tape.sum_to(step.gradient, step.inputs[0], step.outputs[0])
 
 
-@rule("Identity", "DequantizeLinear")
-def identity(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Nothing changes."""
-    return [lambda: step.gradient]
-
-
-@rule("QuantizeLinear")
-def quantise(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("QuantizeLinear")
+def quantise(tape: Tape, step: BackwardStep) -> str:
     """Passed straight through within the range; outside it ends, because quantisers fold ReLUs into the range."""
     x, scale, zero = step.inputs[0], *(tape.graph.constants.get(step.input(number) or "") for number in (1, 2))
     if scale is None or zero is None or scale.size != 1 or zero.dtype.kind not in "iu":
-        return [lambda: step.gradient]
+        return step.gradient
     limits, origin, unit = np.iinfo(zero.dtype), int(zero.reshape(())), float(scale.reshape(()))
-
-    def inside() -> str:
-        g = step.gradient
-        for limit, outside in ((limits.min, "Less"), (limits.max, "Greater")):
-            end = tape.number((int(limit) - origin) * unit, x)
-            g = tape.op("Where", tape.op(outside, x, end), tape.number(0, x), g)
-        return g
-
-    return [inside]
+    g = step.gradient
+    for limit, outside in ((limits.min, "Less"), (limits.max, "Greater")):
+        end = tape.number((int(limit) - origin) * unit, x)
+        g = tape.op("Where", tape.op(outside, x, end), tape.number(0, x), g)
+    return g
 
 
-@rule("Dropout")
-def dropout(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Nothing changes: at inference it does nothing."""
-    return [lambda: step.gradient]
-
-
-@rule("Cast", "CastLike")
-def cast(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Back to the element type it came from."""
-    return [lambda: tape.op("CastLike", step.gradient, step.inputs[0])]
-
-
-@rule("Clip")
-def clip(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Clip")
+def clip(tape: Tape, step: BackwardStep) -> str:
     """Where the value was between the limits; a value on a limit counts as inside."""
     x, low, high = step.inputs[0], step.input(1), step.input(2)
-
-    def inside() -> str:
-        g = step.gradient
-        for limit, outside in ((low, "Less"), (high, "Greater")):
-            if limit is not None:
-                g = tape.op("Where", tape.op(outside, x, limit), tape.number(0, x), g)
-        return g
-
-    return [inside]
+    g = step.gradient
+    for limit, outside in ((low, "Less"), (high, "Greater")):
+        if limit is not None:
+            g = tape.op("Where", tape.op(outside, x, limit), tape.number(0, x), g)
+    return g
 
 
 def _sum_to_input(tape: Tape, step: BackwardStep, index: int, gradient: Thunk) -> Thunk:
     return lambda: tape.sum_to(str(gradient()), step.inputs[index], step.outputs[0])
-
-
-def _bind(function: Callable[[int], str], index: int) -> Thunk:
-    return lambda: function(index)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -264,7 +265,7 @@ def einsum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
         spread = tape.op("Unsqueeze", found, tape.constant(lost))
         return tape.op("Expand", spread, tape.op("Shape", step.inputs[index]))
 
-    return [(lambda index=index: factor(index)) for index in range(len(step.inputs))]  # type: ignore[misc]
+    return [partial(factor, index) for index in range(len(step.inputs))]
 
 
 def _terms(tape: Tape, step: BackwardStep) -> tuple[list[str], str]:

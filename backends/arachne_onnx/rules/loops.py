@@ -7,8 +7,9 @@ not depend on the number of steps, and a Loop may stop after any step.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 
 from onnx import GraphProto, ValueInfoProto, helper
 
@@ -56,14 +57,7 @@ def scan(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
             if (gradient := step.gradients[count + i]) is not None
         ],
     )
-    found: list[dict[str, str]] = []
-
-    def found_for(inner: str) -> str | None:
-        if not found:
-            found.append(_reverse(tape, walk, kept))
-        return found[0].get(inner)
-
-    return [_of(found_for, inner) for inner in (*inside, *sorted(captures(body)))]
+    return _gradients(tape, walk, kept, [*inside, *sorted(captures(body))])
 
 
 @rule("Loop")
@@ -83,18 +77,13 @@ def loop(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
             if (gradient := step.gradients[i]) is not None
         ],
     )
-    found: list[dict[str, str]] = []
-
-    def found_for(inner: str) -> str | None:
-        if not found:
-            found.append(_reverse(tape, walk, kept))
-        return found[0].get(inner)
-
-    return [None, None, *(_of(found_for, inner) for inner in (*inside[2:], *sorted(captures(body))))]
+    return [None, None, *_gradients(tape, walk, kept, [*inside[2:], *sorted(captures(body))])]
 
 
-def _of(function: Callable[[str], str | None], inner: str) -> Thunk:
-    return lambda: function(inner)
+def _gradients(tape: Tape, walk: _Walk, kept: dict[str, str], names: Sequence[str]) -> list[Thunk]:
+    """Return the gradients of states, elements and captures by inner names; the first one asked for writes the Scan."""
+    reverse = cache(partial(_reverse, tape, walk, kept))
+    return [lambda inner=inner: reverse().get(inner) for inner in names]  # type: ignore[misc]
 
 
 def _keep(tape: Tape, step: BackwardStep, names: list[str]) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, input_rule, rule
 
 
 @rule("BatchNormalization")
@@ -71,19 +71,15 @@ def layer_normalization(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None
     ]
 
 
-@rule("LpNormalization")
-def lp_normalization(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("LpNormalization")
+def lp_normalization(tape: Tape, step: BackwardStep) -> str:
     """With y = x / |x|: the part of the gradient along y falls out (p = 2), or along the signs (p = 1)."""
     x, y, axis = step.inputs[0], step.outputs[0], tape.constant([step.get("axis", -1)])
     p = step.get("p", 2)
-
-    def input_gradient() -> str:
-        norm = tape.op("ReduceL2" if p == 2 else "ReduceL1", x, axis, keepdims=1)
-        along = tape.op("ReduceSum", tape.op("Mul", step.gradient, y), axis, keepdims=1)
-        direction = y if p == 2 else tape.op("Sign", x)
-        return tape.op("Div", tape.op("Sub", step.gradient, tape.op("Mul", direction, along)), norm)
-
-    return [input_gradient]
+    norm = tape.op("ReduceL2" if p == 2 else "ReduceL1", x, axis, keepdims=1)
+    along = tape.op("ReduceSum", tape.op("Mul", step.gradient, y), axis, keepdims=1)
+    direction = y if p == 2 else tape.op("Sign", x)
+    return tape.op("Div", tape.op("Sub", step.gradient, tape.op("Mul", direction, along)), norm)
 
 
 def _standardise(tape: Tape, step: BackwardStep, axes: str) -> tuple[str, str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from math import ceil
 from typing import Any
 
@@ -12,26 +11,22 @@ from onnx import TensorProto, helper
 
 from arachne.model.values import Array
 from arachne_onnx.graph import IR_VERSION
-from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, UnknownShapeError, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, UnknownShapeError, input_rule
 
 
-@rule("MaxPool")
-def max_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("MaxPool")
+def max_pool(tape: Tape, step: BackwardStep) -> str:
     """Add each gradient at the position of its maximum, which the forward node returns as an extra output.
 
     Adjacent windows do not need it: there, equal maxima share the gradient.
     """
     x = step.inputs[0]
-
-    def input_gradient() -> str:
-        if _side_by_side(tape, step):
-            return _shared_by_maxima(tape, step)
-        if len(step.node.output) < 2 or not step.node.output[1]:
-            del step.node.output[1:]
-            step.node.output.append(tape.name())
-        return tape.scatter_flat(x, step.node.output[1], step.gradient)
-
-    return [input_gradient]
+    if _side_by_side(tape, step):
+        return _shared_by_maxima(tape, step)
+    if len(step.node.output) < 2 or not step.node.output[1]:
+        del step.node.output[1:]
+        step.node.output.append(tape.name())
+    return tape.scatter_flat(x, step.node.output[1], step.gradient)
 
 
 def _side_by_side(tape: Tape, step: BackwardStep) -> bool:
@@ -62,39 +57,27 @@ def _shared_by_maxima(tape: Tape, step: BackwardStep) -> str:
     return tape.op("Mul", mask, spread(each))
 
 
-@rule("GlobalMaxPool")
-def global_max_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("GlobalMaxPool")
+def global_max_pool(tape: Tape, step: BackwardStep) -> str:
     """To the largest; equal ones share."""
     x, y = step.inputs[0], step.outputs[0]
-
-    def input_gradient() -> str:
-        mask = tape.op("CastLike", tape.op("Equal", x, y), x)
-        axes = tape.constant(range(2, tape.rank(x)))
-        ties = tape.op("ReduceSum", mask, axes, keepdims=1)
-        return tape.op("Mul", mask, tape.op("Div", step.gradient, ties))
-
-    return [input_gradient]
+    mask = tape.op("CastLike", tape.op("Equal", x, y), x)
+    axes = tape.constant(range(2, tape.rank(x)))
+    ties = tape.op("ReduceSum", mask, axes, keepdims=1)
+    return tape.op("Mul", mask, tape.op("Div", step.gradient, ties))
 
 
-@rule("GlobalAveragePool")
-def global_average_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("GlobalAveragePool")
+def global_average_pool(tape: Tape, step: BackwardStep) -> str:
     """Spread evenly."""
     x, y = step.inputs[0], step.outputs[0]
-
-    def spread() -> str:
-        size = tape.op("CastLike", tape.op("Div", tape.op("Size", x), tape.op("Size", y)), x)
-        return tape.op("Expand", tape.op("Div", step.gradient, size), tape.op("Shape", x))
-
-    return [spread]
+    size = tape.op("CastLike", tape.op("Div", tape.op("Size", x), tape.op("Size", y)), x)
+    return tape.op("Expand", tape.op("Div", step.gradient, size), tape.op("Shape", x))
 
 
-@rule("AveragePool")
-def average_pool(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("AveragePool")
+def average_pool(tape: Tape, step: BackwardStep) -> str:
     """Divided by how many were averaged, then laid out again by a transposed convolution with ones."""
-    return [lambda: _average_input(tape, step)]
-
-
-def _average_input(tape: Tape, step: BackwardStep) -> str:
     x = step.inputs[0]
     kernel = step.get("kernel_shape")
     axes = len(kernel)
@@ -141,8 +124,8 @@ def _ceiling(
     return extra
 
 
-@rule("LRN")
-def lrn(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("LRN")
+def lrn(tape: Tape, step: BackwardStep) -> str:
     """With y = x / D^beta and D a window's sum of squares over the channels."""
     x = step.inputs[0]
     size, alpha, beta, bias = (
@@ -160,37 +143,30 @@ def lrn(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
         summed = tape.op("Conv", plane, box, pads=[low, 0, high, 0])
         return tape.op("Reshape", tape.op("Transpose", summed, perm=[0, 2, 1, 3]), tape.op("Shape", x))
 
-    def input_gradient() -> str:
-        squares = tape.scale(window(tape.op("Mul", x, x), before, behind), alpha / size, x)
-        base = tape.op("Add", squares, tape.number(bias, x))
-        scale = tape.op("Pow", base, tape.number(-beta, x))
-        inner = tape.op("Div", tape.op("Mul", tape.op("Mul", step.gradient, x), scale), base)
-        spread = tape.scale(tape.op("Mul", x, window(inner, behind, before)), 2 * alpha * beta / size, x)
-        return tape.op("Sub", tape.op("Mul", step.gradient, scale), spread)
-
-    return [input_gradient]
+    squares = tape.scale(window(tape.op("Mul", x, x), before, behind), alpha / size, x)
+    base = tape.op("Add", squares, tape.number(bias, x))
+    scale = tape.op("Pow", base, tape.number(-beta, x))
+    inner = tape.op("Div", tape.op("Mul", tape.op("Mul", step.gradient, x), scale), base)
+    spread = tape.scale(tape.op("Mul", x, window(inner, behind, before)), 2 * alpha * beta / size, x)
+    return tape.op("Sub", tape.op("Mul", step.gradient, scale), spread)
 
 
-@rule("Resize")
-def resize(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Resize")
+def resize(tape: Tape, step: BackwardStep) -> str:
     """Along each axis resizing is a matrix; the gradient goes through its transpose."""
     x, y = step.inputs[0], step.outputs[0]
     before, after = tape.shape(x), tape.shape(y)
-
-    def through_matrices() -> str:
-        g = step.gradient
-        letters = "abcdefgh"[: len(before)]
-        for axis, (small, large) in enumerate(zip(before, after, strict=True)):
-            if axis == 0 or (small == large and small > 0 and _scale(tape, step, axis) in (None, 1.0)):
-                continue
-            if small < 0 or large < 0:
-                raise UnknownShapeError(x)
-            matrix = tape.constant(_resize_matrix(tape, step, axis, small, large), np.float32)
-            back = letters.replace(letters[axis], "z")
-            g = tape.op("Einsum", g, tape.op("CastLike", matrix, x), equation=f"{letters},z{letters[axis]}->{back}")
-        return g
-
-    return [through_matrices]
+    g = step.gradient
+    letters = "abcdefgh"[: len(before)]
+    for axis, (small, large) in enumerate(zip(before, after, strict=True)):
+        if axis == 0 or (small == large and small > 0 and _scale(tape, step, axis) in (None, 1.0)):
+            continue
+        if small < 0 or large < 0:
+            raise UnknownShapeError(x)
+        matrix = tape.constant(_resize_matrix(tape, step, axis, small, large), np.float32)
+        back = letters.replace(letters[axis], "z")
+        g = tape.op("Einsum", g, tape.op("CastLike", matrix, x), equation=f"{letters},z{letters[axis]}->{back}")
+    return g
 
 
 def _scale(tape: Tape, step: BackwardStep, axis: int) -> float | None:

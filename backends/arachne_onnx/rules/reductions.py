@@ -2,96 +2,78 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
-from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, input_rule
 
 
-@rule("ReduceSum")
-def reduce_sum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceSum")
+def reduce_sum(tape: Tape, step: BackwardStep) -> str:
     """Spread out again."""
-    return [lambda: _spread(tape, step, step.gradient)]
+    return _spread(tape, step, step.gradient)
 
 
-@rule("ReduceMean")
-def reduce_mean(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceMean")
+def reduce_mean(tape: Tape, step: BackwardStep) -> str:
     """Spread out, divided by how many there were."""
     x, y = step.inputs[0], step.outputs[0]
-
-    def input_gradient() -> str:
-        sizes = tape.op("Div", tape.op("Size", x), tape.op("Size", y))
-        return _spread(tape, step, tape.op("Div", step.gradient, tape.op("CastLike", sizes, x)))
-
-    return [input_gradient]
+    sizes = tape.op("Div", tape.op("Size", x), tape.op("Size", y))
+    return _spread(tape, step, tape.op("Div", step.gradient, tape.op("CastLike", sizes, x)))
 
 
-@rule("ReduceMax", "ReduceMin")
-def reduce_extreme(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceMax", "ReduceMin")
+def reduce_extreme(tape: Tape, step: BackwardStep) -> str:
     """To the largest (smallest); equal ones share."""
     x, y = step.inputs[0], step.outputs[0]
-
-    def input_gradient() -> str:
-        mask = tape.op("CastLike", tape.op("Equal", x, _restore_axes(tape, step, y)), x)
-        axes = step.input(1)
-        ties = tape.op("ReduceSum", mask, axes, keepdims=1, noop_with_empty_axes=step.get("noop_with_empty_axes", 0))
-        return tape.op("Mul", _spread(tape, step, step.gradient), tape.op("Div", mask, ties))
-
-    return [input_gradient]
+    mask = tape.op("CastLike", tape.op("Equal", x, _restore_axes(tape, step, y)), x)
+    axes = step.input(1)
+    ties = tape.op("ReduceSum", mask, axes, keepdims=1, noop_with_empty_axes=step.get("noop_with_empty_axes", 0))
+    return tape.op("Mul", _spread(tape, step, step.gradient), tape.op("Div", mask, ties))
 
 
-@rule("ReduceL2")
-def reduce_l2(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceL2")
+def reduce_l2(tape: Tape, step: BackwardStep) -> str:
     """Times x / y."""
     x, y = step.inputs[0], step.outputs[0]
-    return [lambda: tape.op("Mul", x, _restore_axes(tape, step, tape.op("Div", step.gradient, y)))]
+    return tape.op("Mul", x, _restore_axes(tape, step, tape.op("Div", step.gradient, y)))
 
 
-@rule("ReduceL1")
-def reduce_l1(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceL1")
+def reduce_l1(tape: Tape, step: BackwardStep) -> str:
     """The sign."""
-    return [lambda: tape.op("Mul", tape.op("Sign", step.inputs[0]), _restore_axes(tape, step, step.gradient))]
+    return tape.op("Mul", tape.op("Sign", step.inputs[0]), _restore_axes(tape, step, step.gradient))
 
 
-@rule("ReduceSumSquare")
-def reduce_sum_square(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceSumSquare")
+def reduce_sum_square(tape: Tape, step: BackwardStep) -> str:
     """2 x."""
     x = step.inputs[0]
-    return [lambda: tape.op("Mul", tape.scale(x, 2.0, x), _restore_axes(tape, step, step.gradient))]
+    return tape.op("Mul", tape.scale(x, 2.0, x), _restore_axes(tape, step, step.gradient))
 
 
-@rule("ReduceLogSum")
-def reduce_log_sum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceLogSum")
+def reduce_log_sum(tape: Tape, step: BackwardStep) -> str:
     """exp(-y), spread out."""
-    return [lambda: _spread(tape, step, tape.op("Div", step.gradient, tape.op("Exp", step.outputs[0])))]
+    return _spread(tape, step, tape.op("Div", step.gradient, tape.op("Exp", step.outputs[0])))
 
 
-@rule("ReduceLogSumExp")
-def reduce_log_sum_exp(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceLogSumExp")
+def reduce_log_sum_exp(tape: Tape, step: BackwardStep) -> str:
     """The softmax."""
     x, y = step.inputs[0], step.outputs[0]
-
-    def shares() -> str:
-        share = tape.op("Exp", tape.op("Sub", x, _restore_axes(tape, step, y)))
-        return tape.op("Mul", share, _restore_axes(tape, step, step.gradient))
-
-    return [shares]
+    share = tape.op("Exp", tape.op("Sub", x, _restore_axes(tape, step, y)))
+    return tape.op("Mul", share, _restore_axes(tape, step, step.gradient))
 
 
-@rule("ReduceProd")
-def reduce_prod(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("ReduceProd")
+def reduce_prod(tape: Tape, step: BackwardStep) -> str:
     """Times y / x: right where no factor is zero."""
-    return [
-        lambda: tape.op(
-            "Div", _restore_axes(tape, step, tape.op("Mul", step.gradient, step.outputs[0])), step.inputs[0]
-        )
-    ]
+    return tape.op("Div", _restore_axes(tape, step, tape.op("Mul", step.gradient, step.outputs[0])), step.inputs[0])
 
 
-@rule("CumSum")
-def cumsum(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("CumSum")
+def cumsum(tape: Tape, step: BackwardStep) -> str:
     """The running sum from the other end."""
     options = {"exclusive": step.get("exclusive", 0), "reverse": 1 - step.get("reverse", 0)}
-    return [lambda: tape.op("CumSum", step.gradient, step.inputs[1], **options), None]
+    return tape.op("CumSum", step.gradient, step.inputs[1], **options)
 
 
 def _restore_axes(tape: Tape, step: BackwardStep, reduced: str) -> str:

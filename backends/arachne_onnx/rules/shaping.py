@@ -2,26 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from functools import partial
 
 import numpy as np
 from onnx import TensorProto
 
-from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, rule
+from arachne_onnx.rules.tape import BackwardStep, Tape, Thunk, input_rule, rule
 
 
-@rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
-def reshape(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def reshape(tape: Tape, step: BackwardStep) -> str:
     """Back to the shape it had."""
-    return [lambda: tape.op("Reshape", step.gradient, tape.op("Shape", step.inputs[0]))]
+    return tape.op("Reshape", step.gradient, tape.op("Shape", step.inputs[0]))
 
 
-@rule("Transpose")
-def transpose(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Transpose")
+def transpose(tape: Tape, step: BackwardStep) -> str:
     """The inverse permutation; without one the order is reversed, and that undoes itself."""
     perm = step.get("perm")
     inverse = None if perm is None else [int(axis) for axis in np.argsort(perm)]
-    return [lambda: tape.op("Transpose", step.gradient, perm=inverse)]
+    return tape.op("Transpose", step.gradient, perm=inverse)
 
 
 @rule("Concat")
@@ -40,214 +41,161 @@ def concat(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
                 pieces.extend(tape.ops("Split", step.gradient, lengths, outputs=len(sizes), axis=axis))
         return pieces[index]
 
-    return [_at(piece, index) for index in range(len(step.inputs))]
+    return [partial(piece, index) for index in range(len(step.inputs))]
 
 
-@rule("Split")
-def split(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Split")
+def split(tape: Tape, step: BackwardStep) -> str:
     """The gradients of the pieces, joined; pieces that are not used have zeros."""
-
-    def input_gradient() -> str:
-        pieces = [
-            gradient or tape.zeros(output, step.inputs[0])
-            for gradient, output in zip(step.gradients, step.outputs, strict=True)
-        ]
-        return tape.op("Concat", *pieces, axis=step.get("axis", 0))
-
-    return [input_gradient]
+    pieces = [
+        gradient or tape.zeros(output, step.inputs[0])
+        for gradient, output in zip(step.gradients, step.outputs, strict=True)
+    ]
+    return tape.op("Concat", *pieces, axis=step.get("axis", 0))
 
 
-@rule("Slice")
-def slice_(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Slice")
+def slice_(tape: Tape, step: BackwardStep) -> str:
     """Padded with zeros if all steps are 1, else scattered."""
     x = step.inputs[0]
     starts, axes, steps = (tape.value(step.input(index)) for index in (1, 3, 4))
     plain = step.input(4) is None or (steps is not None and bool(np.all(steps == 1)))
-
-    def back() -> str:
-        if starts is None or not plain or (step.input(3) is not None and axes is None):
-            positions = tape.op("Slice", tape.positions(x), *step.inputs[1:])
-            return tape.scatter_flat(x, positions, step.gradient)
-        chosen = [int(axis) for axis in (range(len(starts)) if axes is None else axes)]
-        begins = []
-        for start, axis in zip(starts.tolist(), chosen, strict=True):
-            if start >= 0:
-                begins.append(tape.op("Min", tape.constant([start]), _size(tape, x, axis)))
-            else:
-                begins.append(
-                    tape.op("Max", tape.op("Add", _size(tape, x, axis), tape.constant([start])), tape.constant([0]))
-                )
-        ends = [
-            tape.op("Sub", tape.op("Sub", _size(tape, x, axis), _size(tape, step.gradient, axis)), begin)
-            for axis, begin in zip(chosen, begins, strict=True)
-        ]
-        pads = tape.op("Concat", *begins, *ends, axis=0)
-        return tape.op("Pad", step.gradient, pads, tape.number(0, x), tape.constant(chosen))
-
-    return [back]
+    if starts is None or not plain or (step.input(3) is not None and axes is None):
+        positions = tape.op("Slice", tape.positions(x), *step.inputs[1:])
+        return tape.scatter_flat(x, positions, step.gradient)
+    chosen = [int(axis) for axis in (range(len(starts)) if axes is None else axes)]
+    begins = []
+    for start, axis in zip(starts.tolist(), chosen, strict=True):
+        if start >= 0:
+            begins.append(tape.op("Min", tape.constant([start]), _size(tape, x, axis)))
+        else:
+            begins.append(
+                tape.op("Max", tape.op("Add", _size(tape, x, axis), tape.constant([start])), tape.constant([0]))
+            )
+    ends = [
+        tape.op("Sub", tape.op("Sub", _size(tape, x, axis), _size(tape, step.gradient, axis)), begin)
+        for axis, begin in zip(chosen, begins, strict=True)
+    ]
+    pads = tape.op("Concat", *begins, *ends, axis=0)
+    return tape.op("Pad", step.gradient, pads, tape.number(0, x), tape.constant(chosen))
 
 
-@rule("Pad")
-def pad(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Pad")
+def pad(tape: Tape, step: BackwardStep) -> str:
     """Cropped; a border that repeats values adds its gradient to those values."""
     x, pads, axes = step.inputs[0], step.inputs[1], step.input(3)
-
-    def back() -> str:
-        if step.get("mode", "constant") == "constant":
-            return tape.op("Pad", step.gradient, tape.op("Neg", pads), tape.number(0, x), axes)
-        positions = tape.op("Pad", tape.positions(x), pads, None, axes, mode=step.get("mode"))
-        return tape.scatter_flat(x, positions, step.gradient)
-
-    return [back]
+    if step.get("mode", "constant") == "constant":
+        return tape.op("Pad", step.gradient, tape.op("Neg", pads), tape.number(0, x), axes)
+    positions = tape.op("Pad", tape.positions(x), pads, None, axes, mode=step.get("mode"))
+    return tape.scatter_flat(x, positions, step.gradient)
 
 
-@rule("Expand")
-def expand(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Expand")
+def expand(tape: Tape, step: BackwardStep) -> str:
     """Summed over the repeated axes."""
-    return [lambda: tape.sum_to(step.gradient, step.inputs[0], step.outputs[0]), None]
+    return tape.sum_to(step.gradient, step.inputs[0], step.outputs[0])
 
 
-@rule("Tile")
-def tile(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Tile")
+def tile(tape: Tape, step: BackwardStep) -> str:
     """Summed over the copies."""
     x, repeats = step.inputs
-
-    def input_gradient() -> str:
-        rank = tape.rank(x)
-        pairs = tape.op(
-            "Concat",
-            tape.op("Unsqueeze", repeats, tape.constant([1])),
-            tape.op("Unsqueeze", tape.op("Shape", x), tape.constant([1])),
-            axis=1,
-        )
-        apart = tape.op("Reshape", step.gradient, tape.op("Reshape", pairs, tape.constant([-1])))
-        return tape.op("ReduceSum", apart, tape.constant(range(0, 2 * rank, 2)), keepdims=0)
-
-    return [input_gradient, None]
+    rank = tape.rank(x)
+    pairs = tape.op(
+        "Concat",
+        tape.op("Unsqueeze", repeats, tape.constant([1])),
+        tape.op("Unsqueeze", tape.op("Shape", x), tape.constant([1])),
+        axis=1,
+    )
+    apart = tape.op("Reshape", step.gradient, tape.op("Reshape", pairs, tape.constant([-1])))
+    return tape.op("ReduceSum", apart, tape.constant(range(0, 2 * rank, 2)), keepdims=0)
 
 
-@rule("Gather")
-def gather(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("Gather")
+def gather(tape: Tape, step: BackwardStep) -> str:
     """Each gradient added to the row it was taken from."""
     data, indices = step.inputs
     axis = step.get("axis", 0)
-
-    def input_gradient() -> str:
-        rank = tape.rank(data)
-        axis_ = axis % rank
-        front = tape.op("Shape", data, end=axis_)
-        back = tape.op("Shape", data, start=axis_ + 1)
-        # ScatterND takes only 64-bit indices.
-        flat = tape.op("Cast", tape.op("Reshape", indices, tape.constant([-1])), to=TensorProto.INT64)
-        g = tape.op("Reshape", step.gradient, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
-        order = [axis_, *(other for other in range(rank) if other != axis_)]
-        if axis_:
-            g = tape.op("Transpose", g, perm=order)
-        empty = tape.op(
-            "Expand",
-            tape.number(0, data),
-            tape.op("Concat", tape.op("Shape", data, start=axis_, end=axis_ + 1), front, back, axis=0),
-        )
-        positions = tape.op("Unsqueeze", flat, tape.constant([1]))
-        filled = tape.op("ScatterND", empty, positions, g, reduction="add")
-        return tape.op("Transpose", filled, perm=[int(i) for i in np.argsort(order)]) if axis_ else filled
-
-    return [input_gradient, None]
+    rank = tape.rank(data)
+    axis_ = axis % rank
+    front = tape.op("Shape", data, end=axis_)
+    back = tape.op("Shape", data, start=axis_ + 1)
+    # ScatterND takes only 64-bit indices.
+    flat = tape.op("Cast", tape.op("Reshape", indices, tape.constant([-1])), to=TensorProto.INT64)
+    g = tape.op("Reshape", step.gradient, tape.op("Concat", front, tape.op("Shape", flat), back, axis=0))
+    order = [axis_, *(other for other in range(rank) if other != axis_)]
+    if axis_:
+        g = tape.op("Transpose", g, perm=order)
+    empty = tape.op(
+        "Expand",
+        tape.number(0, data),
+        tape.op("Concat", tape.op("Shape", data, start=axis_, end=axis_ + 1), front, back, axis=0),
+    )
+    positions = tape.op("Unsqueeze", flat, tape.constant([1]))
+    filled = tape.op("ScatterND", empty, positions, g, reduction="add")
+    return tape.op("Transpose", filled, perm=[int(i) for i in np.argsort(order)]) if axis_ else filled
 
 
-@rule("GatherElements")
-def gather_elements(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("GatherElements")
+def gather_elements(tape: Tape, step: BackwardStep) -> str:
     """Each gradient added to the element it was taken from."""
     data, indices = step.inputs
-    return [
-        lambda: tape.op(
-            "ScatterElements", tape.zeros(data), indices, step.gradient, axis=step.get("axis", 0), reduction="add"
-        ),
-        None,
-    ]
+    return tape.op(
+        "ScatterElements", tape.zeros(data), indices, step.gradient, axis=step.get("axis", 0), reduction="add"
+    )
 
 
-@rule("GatherND")
-def gather_nd(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("GatherND")
+def gather_nd(tape: Tape, step: BackwardStep) -> str:
     """Each gradient added to the position it was taken from."""
     data, indices = step.inputs
-
-    def input_gradient() -> str:
-        batch = step.get("batch_dims", 0)
-        if not batch:
-            return tape.op("ScatterND", tape.zeros(data), indices, step.gradient, reduction="add")
-        positions = tape.op("GatherND", tape.positions(data), indices, batch_dims=batch)
-        return tape.scatter_flat(data, positions, step.gradient)
-
-    return [input_gradient, None]
+    batch = step.get("batch_dims", 0)
+    if not batch:
+        return tape.op("ScatterND", tape.zeros(data), indices, step.gradient, reduction="add")
+    positions = tape.op("GatherND", tape.positions(data), indices, batch_dims=batch)
+    return tape.scatter_flat(data, positions, step.gradient)
 
 
-@rule("ScatterND")
-def scatter_nd(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@rule("ScatterND", "ScatterElements")
+def scatter(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
     """Overwritten elements get no gradient; the values written there get it."""
     indices, updates = step.inputs[1:]
-    kind = step.get("reduction", "none")
+    operator, kind = step.node.op_type, step.get("reduction", "none")
     if kind not in ("none", "add"):
-        raise NotImplementedError(f"ScatterND with reduction '{kind}'")
+        raise NotImplementedError(f"{operator} with reduction '{kind}'")
+    axis = step.get("axis", 0) if operator == "ScatterElements" else None
 
     def data() -> str:
-        return step.gradient if kind == "add" else tape.op("ScatterND", step.gradient, indices, tape.zeros(updates))
+        if kind == "add":
+            return step.gradient
+        return tape.op(operator, step.gradient, indices, tape.zeros(updates), axis=axis)
 
-    return [data, None, lambda: tape.op("GatherND", step.gradient, indices)]
-
-
-@rule("ScatterElements")
-def scatter_elements(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
-    """Overwritten elements get no gradient; the values written there get it, element by element."""
-    indices, updates = step.inputs[1:]
-    kind, axis = step.get("reduction", "none"), step.get("axis", 0)
-    if kind not in ("none", "add"):
-        raise NotImplementedError(f"ScatterElements with reduction '{kind}'")
-
-    def data() -> str:
-        return (
-            step.gradient
-            if kind == "add"
-            else tape.op("ScatterElements", step.gradient, indices, tape.zeros(updates), axis=axis)
-        )
-
-    return [data, None, lambda: tape.op("GatherElements", step.gradient, indices, axis=axis)]
+    return [data, None, lambda: tape.op(operator.replace("Scatter", "Gather"), step.gradient, indices, axis=axis)]
 
 
-@rule("TopK")
-def top_k(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("TopK")
+def top_k(tape: Tape, step: BackwardStep) -> str:
     """Back to the positions the values came from."""
     x = step.inputs[0]
-    return [
-        lambda: tape.op(
-            "ScatterElements", tape.zeros(x), step.outputs[1], step.gradient, axis=step.get("axis", -1), reduction="add"
-        ),
-        None,
-    ]
+    return tape.op(
+        "ScatterElements", tape.zeros(x), step.outputs[1], step.gradient, axis=step.get("axis", -1), reduction="add"
+    )
 
 
-@rule("DepthToSpace", "SpaceToDepth", "ReverseSequence", "Trilu")
-def rearrange(tape: Tape, step: BackwardStep) -> Sequence[Thunk | None]:
+@input_rule("DepthToSpace", "SpaceToDepth", "ReverseSequence", "Trilu")
+def rearrange(tape: Tape, step: BackwardStep) -> str:
     """The inverse rearrangement."""
     operator = step.node.op_type
-
-    def back() -> str:
-        if operator == "SpaceToDepth":
-            return tape.op("DepthToSpace", step.gradient, blocksize=step.get("blocksize"), mode="DCR")
-        if operator == "DepthToSpace":
-            if step.get("mode", "DCR") == "DCR":
-                return tape.op("SpaceToDepth", step.gradient, blocksize=step.get("blocksize"))
-            positions = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
-            return tape.scatter_flat(step.inputs[0], tape.op("Cast", positions, to=TensorProto.INT64), step.gradient)
-        return tape.op(operator, step.gradient, *step.inputs[1:], **step.attributes)
-
-    return [back]
+    if operator == "SpaceToDepth":
+        return tape.op("DepthToSpace", step.gradient, blocksize=step.get("blocksize"), mode="DCR")
+    if operator == "DepthToSpace":
+        if step.get("mode", "DCR") == "DCR":
+            return tape.op("SpaceToDepth", step.gradient, blocksize=step.get("blocksize"))
+        positions = tape.op("DepthToSpace", tape.positions(step.inputs[0], floating=True), **step.attributes)
+        return tape.scatter_flat(step.inputs[0], tape.op("Cast", positions, to=TensorProto.INT64), step.gradient)
+    return tape.op(operator, step.gradient, *step.inputs[1:], **step.attributes)
 
 
 def _size(tape: Tape, name: str, axis: int) -> str:
     """The size of one axis as a tensor of one element."""
     return tape.op("Shape", name, start=axis, end=axis + 1 if axis != -1 else None)
-
-
-def _at(function: Callable[[int], str], index: int) -> Thunk:
-    return lambda: function(index)

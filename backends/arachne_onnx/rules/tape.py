@@ -1,13 +1,15 @@
 """Reverse mode over an ONNX graph: the tape that writes the backward nodes, and the table of rules it reads.
 
 A rule gets the tape and one node with the gradients of its outputs, and returns one small function per input; each is
-called only when that input's gradient is needed, and returns the name of the tensor that holds it. The result is an
-ONNX graph again: the seed gradient is one of its inputs, and onnxruntime runs it on the device of the model.
+called only when that input's gradient is needed, and returns the name of the tensor that holds it. Most operators have
+a gradient for their first input alone: `input_rule` and `function_rules` are for those. The result is an ONNX graph
+again: the seed gradient is one of its inputs, and onnxruntime runs it on the device of the model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -20,54 +22,19 @@ from arachne_onnx.graph import Graph, TensorType, attributes, reads
 
 Thunk = Callable[[], str | None]
 Rule = Callable[["Tape", "BackwardStep"], Sequence[Thunk | None]]
+InputRule = Callable[["Tape", "BackwardStep"], str]
+Slope = Callable[["Tape", str, str, str], str]
 
 RULES: dict[str, Rule] = {}
 """Operator -> rule. Operators of other domains carry theirs: `com.microsoft.Gelu`."""
 
-FLAT = frozenset(
-    (
-        "And",
-        "ArgMax",
-        "ArgMin",
-        "Bernoulli",
-        "BitShift",
-        "BitwiseAnd",
-        "BitwiseNot",
-        "BitwiseOr",
-        "BitwiseXor",
-        "Ceil",
-        "Constant",
-        "ConstantOfShape",
-        "Equal",
-        "EyeLike",
-        "Floor",
-        "Greater",
-        "GreaterOrEqual",
-        "Hardmax",
-        "IsInf",
-        "IsNaN",
-        "Less",
-        "LessOrEqual",
-        "Multinomial",
-        "NonMaxSuppression",
-        "NonZero",
-        "Not",
-        "OneHot",
-        "Or",
-        "RandomNormal",
-        "RandomNormalLike",
-        "RandomUniform",
-        "RandomUniformLike",
-        "Range",
-        "Round",
-        "Shape",
-        "Sign",
-        "Size",
-        "StringNormalizer",
-        "Unique",
-        "Xor",
-    )
-)
+_FLAT = """
+    And ArgMax ArgMin Bernoulli BitShift BitwiseAnd BitwiseNot BitwiseOr BitwiseXor Ceil Constant ConstantOfShape
+    Equal EyeLike Floor Greater GreaterOrEqual Hardmax IsInf IsNaN Less LessOrEqual Multinomial NonMaxSuppression
+    NonZero Not OneHot Or RandomNormal RandomNormalLike RandomUniform RandomUniformLike Range Round Shape Sign Size
+    StringNormalizer Unique Xor
+"""
+FLAT = frozenset(_FLAT.split())
 """Operators whose derivative is zero wherever it exists: a gradient ends there and nothing is missing."""
 
 STRAIGHT_THROUGH = frozenset({"Sign", "Round", "Floor", "Ceil"})
@@ -86,6 +53,26 @@ def rule(*operators: str) -> Callable[[Rule], Rule]:
         return function
 
     return enter
+
+
+def input_rule(*operators: str) -> Callable[[InputRule], InputRule]:
+    """Register a function that gives the gradient of the first input; the others of these operators have none."""
+
+    def enter(function: InputRule) -> InputRule:
+        rule(*operators)(lambda tape, step: [partial(function, tape, step)])
+        return function
+
+    return enter
+
+
+def function_rules(slopes: Mapping[str, Slope]) -> None:
+    """Register functions `y` of one variable `x`: each gives the gradient of `x` from `g`, the gradient of `y`."""
+    for operator, slope in slopes.items():
+        input_rule(operator)(partial(_apply_slope, slope))
+
+
+def _apply_slope(slope: Slope, tape: Tape, step: BackwardStep) -> str:
+    return slope(tape, step.gradient, step.inputs[0], step.outputs[0])
 
 
 def key(node: NodeProto) -> str:

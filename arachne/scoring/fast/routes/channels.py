@@ -12,15 +12,15 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from arachne.model.backend import ModelBackend
-from arachne.model.lazy import is_lazy
+from arachne.model.lazy import is_plain
 from arachne.model.values import Array, Geometry, Inputs, LayerInfo, batches, take
 from arachne.scoring.dense_layers import BIAS, ChangedWeights, block_size
+from arachne.scoring.evaluator import PlainEvaluator
 from arachne.scoring.fast.routes.base import Block
 from arachne.scoring.fast.routes.cut import CutRoute
 from arachne.scoring.fast.routes.dense_tail import shared_product
 from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
 from arachne.scoring.fitness import FitnessInputs
-from arachne.scoring.plain_evaluator import PlainEvaluator
 from arachne.weights.selection import Selection
 
 INPUTS_AT_ONCE = 256
@@ -207,7 +207,7 @@ def _gather(
 
 def _inputs_as(inputs: Inputs, entering: Array) -> Array | None:
     """Return the model's inputs if they equal the layer's inputs bit for bit, so that the model need not run."""
-    if isinstance(inputs, Mapping) or is_lazy(inputs) or np.ndim(inputs) < 3:
+    if isinstance(inputs, Mapping) or not is_plain(inputs) or np.ndim(inputs) < 3:
         return None
     for whole in (inputs, np.moveaxis(inputs, -1, 1)):
         if whole.shape[1:] == entering.shape[1:] and np.array_equal(whole[: len(entering)], entering):

@@ -24,6 +24,7 @@ import numpy as np
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Geometry, LayerInfo, batches, take
 from arachne.scoring.dense_layers import block_size, dense_layers
+from arachne.scoring.evaluator import PlainEvaluator
 from arachne.scoring.fast.routes.channels import INPUTS_AT_ONCE, ChannelRoute, geometry_of, window_at
 from arachne.scoring.fast.routes.continuation import Continuation, CutContinuation, DenseContinuation
 from arachne.scoring.fast.routes.cut import CutRoute
@@ -31,7 +32,6 @@ from arachne.scoring.fast.routes.dense_tail import shared_product
 from arachne.scoring.fast.routes.features import Features, Padding, find_features, readable
 from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
 from arachne.scoring.fitness import FitnessInputs
-from arachne.scoring.plain_evaluator import PlainEvaluator
 
 NUMBERS_AT_ONCE = 1 << 21
 """The number of values computed at a time, so that they stay in the processor's cache."""

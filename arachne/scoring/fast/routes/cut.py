@@ -9,9 +9,9 @@ import numpy as np
 
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array
+from arachne.scoring.evaluator import PlainEvaluator
 from arachne.scoring.fast.routes.base import AllClassScores, Block, BlockScores, Labels, Route
 from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
-from arachne.scoring.plain_evaluator import PlainEvaluator
 from arachne.scoring.threads import one_thread
 from arachne.weights.selection import Selection
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 
 import numpy as np
 
 from arachne.model.backend import Cut, ModelBackend, Weights
 from arachne.model.lazy import is_lazy
-from arachne.model.values import Array, read, take
+from arachne.model.values import Array, count_bytes, read, take
 from arachne.scoring.fitness import FitnessInputs
 from arachne.weights.selection import Selection
 
@@ -111,5 +111,5 @@ class GroupedCuts:
             for use in self._backend.activations(inputs, layer)
         ]
         if is_lazy(inputs):  # a cut keeps its inputs, which are in memory for no other reason
-            sizes += [array.nbytes for array in (inputs.values() if isinstance(inputs, Mapping) else [inputs])]
+            sizes.append(count_bytes(inputs))
         return KEPT_RATIO * sum(sizes) / min(MEASURED_INPUTS, len(self._fitness_inputs))
