@@ -12,13 +12,11 @@ kept in `benchmarks/results/choosing.json`.
 
 from __future__ import annotations
 
-import argparse
-import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 import arachne
 from arachne.choose.careful import LEAD_OF_A_MATRIX, best_of, keeps_budget, select_carefully
@@ -26,6 +24,7 @@ from arachne.choose.luck import Luck
 from arachne.errors import NothingWithinBudgetError
 from arachne.search.measured import MeasuredCandidate
 from benchmarks.causes import RESULTS
+from benchmarks.rounds import measure_rounds
 from examples.study.budgets import BUDGETS, DEFAULT_BUDGET
 from examples.study.cases import CONFUSION, cases, open_network
 from examples.study.faults import DECIDE
@@ -36,17 +35,22 @@ RULES = ("margin", "luck", "lead")
 EVERY_ERROR = "*:*"
 
 
-def faults(prefix: str) -> Iterator[tuple[str, str, str, str]]:
-    """Name, kind, network and target of the deciding faults, and of all errors of their clean networks."""
+def faults(prefix: str) -> Iterator[tuple[str, Callable[[int], dict[str, Any]]]]:
+    """The deciding faults, and all errors of their clean networks, with what measures each by a seed."""
     clean = {}
     for case in cases((DECIDE,)):
         if case.name.startswith(prefix):
             kind = "confusions" if case.kind == CONFUSION else "planted"
-            yield case.name, kind, case.network, case.target
+            yield case.name, partial(measure, kind, case.network, case.target)
             if case.kind == CONFUSION:
                 clean[case.network] = f"{case.network}-all"
     for network, name in clean.items():
-        yield name, "all errors", network, EVERY_ERROR
+        yield name, partial(measure, "all errors", network, EVERY_ERROR)
+
+
+def measure(kind: str, network: str, target: str, seed: int) -> dict[str, Any]:
+    """Repair a fault, and compare the rules on what was found."""
+    return {"kind": kind, "rows": compare(find_points(network, target, seed))}
 
 
 def find_points(network: str, target: str, seed: int) -> list[MeasuredCandidate]:
@@ -113,23 +117,5 @@ def show(known: dict[str, dict[str, Any]]) -> None:
             print(f"| {kind or 'together'} | {len(runs)} | {rule} | {' | '.join(cells)} |")
 
 
-def main() -> None:
-    """Repair what has no row yet, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="PREFIX", help="Faults whose names begin so.")
-    parser.add_argument("--seeds", type=int, default=1, help="How many, from 0 on.")
-    parser.add_argument("--print", action="store_true", help="Repair nothing.")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    known: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8")) if FILE.is_file() else {}
-    for seed in range(0 if arguments.print else arguments.seeds):
-        for name, kind, network, target in faults(arguments.only):
-            if f"{name}.{seed}" not in known:
-                rows = compare(find_points(network, target, seed))
-                known[f"{name}.{seed}"] = {"kind": kind, "rows": rows}
-                FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    show(known)
-
-
 if __name__ == "__main__":
-    main()
+    show(measure_rounds(__doc__, FILE, ("seeds", 1), faults))

@@ -123,7 +123,7 @@ def run_search(backend: ModelBackend, data: LabelledData, searcher: Searcher, ro
     split = split_by_outcome(backend, data, "top:1", rng=rng)
     localiser = make_localiser("rs", count=10, include=(LAYER,))
     suspects = localiser.localise(backend, split.seen, rng=rng).suspects
-    problem, _ = build_problem(backend, split, suspects, 10.0, partial(make_evaluator, "fast", memory=MEMORY))
+    problem = build_problem(backend, split, suspects, 10.0, partial(make_evaluator, "fast", memory=MEMORY))
     if searcher.name == "de":
         problem.evaluator.evaluate(suspects.values[None])
     else:

@@ -9,22 +9,29 @@ counts what the default repair does within 0.5 %. Rows are kept in `benchmarks/r
 
 from __future__ import annotations
 
-import argparse
-import json
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
-import torch
 
 import arachne
 from arachne.errors import NothingWithinBudgetError
 from benchmarks.causes import RESULTS
+from benchmarks.rounds import measure_rounds
 from examples.study.cases import CONFUSION, Case, cases
 from examples.study.faults import DECIDE, JUDGE
 from examples.study.poisoning import halves
 
 FILE = RESULTS / "few_negatives.json"
 NEGATIVES, BUDGET = 10, 0.005
+
+
+def faults(prefix: str) -> Iterator[tuple[str, Callable[[int], dict[str, Any]]]]:
+    """The planted faults, with what measures each by a draw."""
+    for case in cases((DECIDE, JUDGE)):
+        if case.kind != CONFUSION and case.name.startswith(prefix):
+            yield case.name, partial(measure, case)
 
 
 def measure(case: Case, draw: int) -> dict[str, Any]:
@@ -62,25 +69,5 @@ def show(known: dict[str, dict[str, Any]]) -> None:
         print(f"\n{len(means)} faults: {repaired:.2f} @ {100 * broken:.2f} %; kept in {kept} of {len(known)} runs")
 
 
-def main() -> None:
-    """Repair what has no row yet, and print the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", default="", metavar="PREFIX", help="Faults whose names begin so.")
-    parser.add_argument("--draws", type=int, default=2, help="How many, from 0 on.")
-    parser.add_argument("--print", action="store_true", help="Repair nothing.")
-    arguments = parser.parse_args()
-    torch.set_num_threads(1)
-    known: dict[str, dict[str, Any]] = json.loads(FILE.read_text("utf-8")) if FILE.is_file() else {}
-    planted = [
-        case for case in cases((DECIDE, JUDGE)) if case.kind != CONFUSION and case.name.startswith(arguments.only)
-    ]
-    for draw in range(0 if arguments.print else arguments.draws):
-        for case in planted:
-            if f"{case.name}.{draw}" not in known:
-                known[f"{case.name}.{draw}"] = measure(case, draw)
-                FILE.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    show(known)
-
-
 if __name__ == "__main__":
-    main()
+    show(measure_rounds(__doc__, FILE, ("draws", 2), faults))

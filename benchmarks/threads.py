@@ -52,13 +52,18 @@ def main() -> None:
     )
 
 
-def write(folder: Path, backend: str, inputs: int) -> None:
-    """Train a network for a moment, with a fault in its data, and write it and the data."""
+def make_sequences(inputs: int) -> tuple[Array, Array, Array]:
+    """Make up sequences `(inputs, STEPS, WIDTH)`, their labels, and the labels that a network is trained on."""
     rng = np.random.default_rng(0)
     y = rng.integers(0, CLASSES, inputs)
     means = rng.normal(0, 1, (CLASSES, STEPS, WIDTH))
     x = (means[y] * 0.35 + rng.normal(0, 1, (inputs, STEPS, WIDTH))).astype(np.float32)
-    filed = np.where((y == 3) & (rng.random(inputs) < 0.7), 1, y)
+    return x, y, np.where((y == 3) & (rng.random(inputs) < 0.7), 1, y)
+
+
+def write(folder: Path, backend: str, inputs: int) -> None:
+    """Train a network for a moment, with a fault in its data, and write it and the data."""
+    x, y, filed = make_sequences(inputs)
     np.savez(folder / "data.npz", x=x, y=y)
     if backend == "keras":
         _write_keras(folder, x, filed)

@@ -5,8 +5,9 @@
 
 A small convolutional network is trained on Fashion-MNIST. The faults are those of pictures it was not trained on: a
 frame, the dark, blur, rotation and shift. 2,000 clean test pictures and 600 others with the fault are given; as many
-are held out. Fine-tuning trains all layers by cross-entropy on all that is given, six epochs. Nothing was decided on
-these faults: loss and steps of `tune@anchored` were decided on errors of another network (ERAN's 3x100 on MNIST).
+are held out. Fine-tuning trains all layers by cross-entropy on all that is given, six epochs. All budgets are chosen
+from one repair with `max_drop=0`. How `tune@anchored` trains for it was decided on frame and dark; blur, rotation and
+shift judge. What its patch is expected to break of what its runs broke was set after a table of all five was seen.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from examples.study.data import fashion
 
 RESULTS = Path(__file__).with_name("results") / "training_on.json"
 FAULTS = ("frame", "dark", "blur", "rotation", "shift")
+DECIDING = FAULTS[:2]
 BUDGETS = {
     "0.5 % broken": Budget(0.005),
     "no drop": Budget(max_drop=0.0),
@@ -109,7 +111,7 @@ def measure(fault: str) -> dict[str, Any]:
     told: dict[str, Any] = {"before": count(before)}
     own = time.process_time()
     try:
-        found = arachne.repair(model, seen, "group:kind=fault", holdout=held, max_break=0.005)
+        found = arachne.repair(model, seen, "group:kind=fault", holdout=held, max_drop=0.0)
     except NothingWithinBudgetError as error:
         found = error.result
     told["seconds"] = time.process_time() - own
@@ -144,7 +146,9 @@ def table(results: dict[str, Any]) -> str:
     lines = [f"| fault | {' | '.join(names)} | seconds |", "|---" * (len(names) + 2) + "|"]
     for fault, rows in results.items():
         cells = [_cell(rows[name]) for name in names]
-        lines.append(f"| {fault} | {' | '.join(cells)} | {rows['seconds']:.0f}, {rows['fine-tuning seconds']:.0f} |")
+        part = "decides" if fault in DECIDING else "judges"
+        seconds = f"{rows['seconds']:.0f}, {rows['fine-tuning seconds']:.0f}"
+        lines.append(f"| {fault}, {part} | {' | '.join(cells)} | {seconds} |")
     return "\n".join([*lines, "", "right with the fault / clean inputs broken / clean accuracy lost, in %, held out"])
 
 

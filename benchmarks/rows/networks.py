@@ -127,6 +127,29 @@ def two_outputs(folder: Path, *, onnx: bool) -> Made:
     return arachne.load(path, output="scores"), data
 
 
+class Lstm(nn.Module):
+    """An LSTM of 64 units and a dense layer named `out`."""
+
+    def __init__(self, width: int, classes: int) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(width, 64, batch_first=True)
+        self.out = nn.Linear(64, classes)
+
+    def forward(self, x: Tensor) -> Tensor:
+        found: Tensor = self.out(self.lstm(x)[0][:, -1])
+        return found
+
+
+def sequences() -> Made:
+    """5,000 made-up sequences of 20 steps and 6 kinds, one of which was often filed as another while training."""
+    from benchmarks.threads import CLASSES, WIDTH, make_sequences
+
+    x, labels, filed = make_sequences(5000)
+    network = Lstm(WIDTH, CLASSES)
+    train(network, x, filed, epochs=2)
+    return network, LabelledData(x, labels)
+
+
 def subject(name: str, inputs: int) -> Made:
     """One of the subjects of the evaluator's benchmark, with another number of inputs."""
     return make_subject(next(one for one in SUBJECTS if one.name == name), inputs)
@@ -232,6 +255,7 @@ class Row:
         before: Seconds of processor time that it took once.
         wanted: Seconds of processor time that it may take.
         wanted_bytes: How much memory it may take; None where nothing was asked.
+        excluded: Layers that stay as they are.
     """
 
     title: str
@@ -239,6 +263,7 @@ class Row:
     before: float | None
     wanted: float
     wanted_bytes: float | None = None
+    excluded: tuple[str, ...] = ()
 
 
 REPAIRS = {
@@ -249,6 +274,7 @@ REPAIRS = {
     "two-torch": Row("Fashion-MNIST, two outputs, module", partial(two_outputs, onnx=False), 84, 20.4),
     "two-onnx": Row("Fashion-MNIST, two outputs, ONNX", partial(two_outputs, onnx=True), 13.6, 20.4),
     "signs": Row("traffic signs, conv16 + fc512", lambda _: signs(), 18, 8, 3 * 183e6),
+    "lstm": Row("LSTM-64, 5,000 sequences, `--exclude out`", lambda _: sequences(), 120, 22.1, excluded=("out",)),
     "resnet18": Row("ResNet-18, 64², 1,000 seen", lambda _: subject("ResNet-18, 64×64", 2000), 118, 50),
     "resnet50": Row("ResNet-50, 224², 1,000 seen", lambda _: repairing.resnet50(2000), None, 1200),
     "vit": Row("ViT-B/16, 224², 1,000 seen", lambda _: vit(2000), None, 1200),

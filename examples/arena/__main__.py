@@ -42,6 +42,7 @@ def run(only: str | None, contender: str | None, seeds: int) -> None:
     from examples.arena.acas import ACAS, repair_acas
     from examples.arena.arenas import ARENAS
     from examples.arena.loaded import measure_rivals
+    from examples.arena.reach import measure_reach
 
     for seed in range(seeds):
         for name, arena in ARENAS.items():
@@ -55,9 +56,10 @@ def run(only: str | None, contender: str | None, seeds: int) -> None:
         for name in ACAS:
             if name not in load("acas"):
                 save("acas", name, repair_acas(name))
-    if only in (None, "rivals") and not load("rivals"):
-        for name, cell in measure_rivals().items():
-            save("rivals", name, cell)
+    for file, measure in (("rivals", measure_rivals), ("reach", measure_reach)):
+        if only in (None, file) and not load(file):
+            for name, cell in measure().items():
+                save(file, name, cell)
 
 
 if __name__ == "__main__":

@@ -78,11 +78,8 @@ def lenet5(seed: int, changes: Mapping[str, Any]) -> Cell:
     inputs, labels = networks.digits(), networks.arrays("mnist_test")["y"].astype(np.int64)
     model = networks.lenet5(networks.arrays("fixingstudy_lenet5"))
     order = np.random.default_rng(seed).permutation(len(labels))
-    held, seen, training = order[:5000], order[5000:], None
-    changes = dict(changes)
-    if changes.pop("with_training", False):
-        held, seen = order[:2500], order[2500:5000]
-        training = inputs[order[5000:]], labels[order[5000:]]
+    held, seen, changes = order[:5000], order[5000:], dict(changes)
+    training = networks.training_digits() if changes.pop("with_training", False) else None
     budget = {} if changes.get("faithful") else {"max_break": 0.0041}
     found, seconds = repair(
         model,
@@ -177,9 +174,7 @@ def adult(number: int, changes: Mapping[str, Any]) -> Cell:
         )
         for part in ("val", "test")
     ]
-    found, seconds = repair(
-        model, parts[0], "group:sex=female", changes, holdout=parts[1], seed=number, **ADULT_CHANGES
-    )
+    found, seconds = repair(model, parts[0], "*:*", changes, holdout=parts[1], seed=number, **ADULT_CHANGES)
     held = found.split.held_out
     group = held.data.columns["sex"]
 

