@@ -29,6 +29,7 @@ and the command line adds the option.
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
@@ -173,3 +174,21 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str:
         return ""
     shown = [one if len(one) <= LONGEST_NAME else f"{one[:LONGEST_NAME]}…" for one in known[:12]]
     return f"; available: {', '.join(shown)}" + (", …" if len(known) > 12 else "")
+
+
+OUT_OF_MEMORY_WORDS = re.compile(
+    r"allocat\w* memory|out of memory|bad[_ ]alloc|resource_?exhausted|unable to allocate|can't start new thread"
+    r"|failed to map segment",
+    re.I,
+)
+"""Words by which NumPy, PyTorch, TensorFlow, JAX, onnxruntime, Python's threads and the linker report it, in no common class."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Tell whether an error, or one of its causes, was raised for lack of memory."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, MemoryError) or OUT_OF_MEMORY_WORDS.search(f"{type(cause).__name__}: {cause}"):
+            return True
+        cause = cause.__cause__
+    return False

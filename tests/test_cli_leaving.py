@@ -84,3 +84,23 @@ def test_no_room_for_a_thread_is_the_environment_and_no_bug(
     monkeypatch.setattr("arachne.cli.cli.main", fail)
     assert run(["backends"]) == 4
     assert capsys.readouterr().err.startswith("error: out of memory;")
+
+
+@pytest.mark.parametrize("megabytes", [128, 200, 600])
+@pytest.mark.parametrize("command", [("scan", "none.onnx", "--data", "none.npz"), ("apply", "none.json", "none.onnx")])
+def test_too_few_addresses_are_told_at_once(command: tuple[str, ...], megabytes: int) -> None:
+    import resource
+
+    limit = megabytes << 20
+    light = command[0] == "apply" and megabytes > 192
+    ran = subprocess.run(
+        [sys.executable, "-m", "arachne", *command],
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (limit, limit)),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert "Traceback" not in ran.stderr
+    assert (ran.returncode, "of address space" in ran.stderr) == ((2, False) if light else (4, True)), ran.stderr

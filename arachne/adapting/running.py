@@ -6,9 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from arachne.errors import DataError, EnvironmentFaultError
+from arachne.errors import DataError, EnvironmentFaultError, is_out_of_memory
 from arachne.io.reading import error_text
-from arachne.model.memory import is_out_of_memory
 from arachne.model.values import Array, Inputs, batches, count, take
 
 MAX_BATCH_ROWS = 1024

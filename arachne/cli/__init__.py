@@ -14,8 +14,8 @@ from typing import Any, NoReturn
 import click
 
 from arachne import __version__
-from arachne.cli.exit import leave, prepare, report_closed_pipe
-from arachne.errors import ArachneError, Interrupted, did_you_mean
+from arachne.cli.exit import check_address_space, leave, prepare, report_closed_pipe
+from arachne.errors import ArachneError, Interrupted, did_you_mean, is_out_of_memory
 from arachne.io.imports import import_from_elsewhere
 from arachne.text import printable
 
@@ -42,6 +42,9 @@ COMMANDS = {
     "plugins": "List searchers, localisers and other plug-ins, or the options of one.",
 }
 """Every subcommand and the sentence `arachne --help` shows, so that listing them imports none."""
+
+LIGHT = {"apply", "revert", "show", "log", "delta", "stack", "cache", "settings", "backends", "plugins"}
+"""Commands that need NumPy and no framework."""
 
 OUT_OF_MEMORY = "out of memory; use fewer inputs or a machine with more"
 
@@ -77,6 +80,7 @@ class LazyGroup(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in COMMANDS:
             return None
+        check_address_space(light=cmd_name in LIGHT)
         command: click.Command = importlib.import_module(f"arachne.cli.{cmd_name}").command
         return command
 
@@ -150,8 +154,6 @@ def _fail_for(error: Exception, arguments: list[str]) -> int:
         return _fail(OUT_OF_MEMORY, 4, arguments)
     if isinstance(error, OSError):
         return _fail(f"{error.strerror or error}" + (f": '{error.filename}'" if error.filename else ""), 4, arguments)
-    from arachne.model.memory import is_out_of_memory
-
     if is_out_of_memory(error):
         return _fail(f"{OUT_OF_MEMORY} ({error})", 4, arguments)
     message = f"this is a bug in Arachne ({type(error).__name__}: {error}); --debug shows where"

@@ -15,6 +15,10 @@ from arachne.errors import EnvironmentFaultError
 
 ENVIRONMENT = EnvironmentFaultError.exit_code
 
+MEGABYTE = 1 << 20
+NEEDED = {True: (192, 64), False: (1024, 128)}
+"""Megabytes of addresses that a light command needs, or one with a framework, and for each further thread of BLAS."""
+
 
 def prepare() -> None:
     """Make sure of the streams, and of the exit code where a library ends the process by itself.
@@ -31,6 +35,29 @@ def prepare() -> None:
         libc = ctypes.CDLL(None)
         ended = ctypes.cast(libc._exit, ctypes.c_void_p)
         libc.__cxa_atexit(ended, ctypes.c_void_p(ENVIRONMENT), None)
+
+
+def check_address_space(*, light: bool) -> None:
+    """Refuse to begin where `ulimit -v` leaves less than libraries take by themselves.
+
+    OpenBLAS asks for its buffers again and again, holding Python's lock, so that a run neither ends nor hears a signal.
+
+    Raises:
+        EnvironmentFaultError: The limit is below what the command needs at least.
+    """
+    try:
+        import resource
+    except ImportError:  # a system without limits
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    first, further = NEEDED[light]
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    needed = first + further * ((int(threads) if threads.isdecimal() else os.cpu_count() or 1) - 1)
+    if limit != resource.RLIM_INFINITY and limit < needed * MEGABYTE:
+        raise EnvironmentFaultError(
+            f"this command needs at least {needed:,} MB of address space, and the process may have "
+            f"{limit // MEGABYTE:,}; raise the limit (ulimit -v), or take fewer threads (OMP_NUM_THREADS=1)"
+        )
 
 
 def leave(code: int) -> NoReturn:

@@ -12,27 +12,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from arachne.errors import EnvironmentFaultError, OutOfMemoryError
+from arachne.errors import EnvironmentFaultError, OutOfMemoryError, is_out_of_memory
 from arachne.model.backend import ModelBackend
 from arachne.text import pluralise
 
 T = TypeVar("T")
-
-OUT_OF_MEMORY_WORDS = re.compile(
-    r"allocat\w* memory|out of memory|bad[_ ]alloc|resource_?exhausted|unable to allocate|can't start new thread", re.I
-)
-"""Words by which NumPy, PyTorch, TensorFlow, JAX, onnxruntime and Python's threads report it, in no common class."""
-
-
-def is_out_of_memory(error: BaseException) -> bool:
-    """Tell whether an error, or one of its causes, was raised for lack of memory."""
-    cause: BaseException | None = error
-    while cause is not None:
-        if isinstance(cause, MemoryError) or OUT_OF_MEMORY_WORDS.search(f"{type(cause).__name__}: {cause}"):
-            return True
-        cause = cause.__cause__
-    return False
-
 
 @contextmanager
 def memory_faults() -> Iterator[None]:

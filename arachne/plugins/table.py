@@ -103,6 +103,8 @@ class Table:
         missing = (error.name or "").partition(".")[0]
         if missing in ("", "arachne", entry.module.partition(".")[0]):  # a bug in the plug-in, not a missing package
             return error if entry.name in self.ours else self._broken_error(entry, error)
+        if not isinstance(error, ModuleNotFoundError):  # it is there, and a library does not load
+            return self._broken_error(entry, error)
         return self.unavailable(self.lacking(entry.name, missing))
 
     def lacking(self, name: str, missing: str) -> str:

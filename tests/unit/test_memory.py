@@ -11,8 +11,8 @@ import pytest
 
 from arachne.data.labelled import LabelledData
 from arachne.engine import repair
-from arachne.errors import DataError, OutOfMemoryError
-from arachne.model.memory import is_out_of_memory, memory_faults
+from arachne.errors import DataError, OutOfMemoryError, is_out_of_memory
+from arachne.model.memory import memory_faults
 from arachne.model.values import Array, Inputs
 from arachne.results.checkpoint import Checkpoints
 from arachne.scoring.evaluators import FastEvaluator
@@ -94,6 +94,7 @@ def test_a_search_that_runs_out_of_memory_can_go_on(
         "std::bad_alloc",
         "OOM when allocating tensor with shape [1] RESOURCE_EXHAUSTED",
         "can't start new thread",
+        "libzstd-40ad5e7e.so.1.5.7: failed to map segment from shared object",
     ],
 )
 def test_every_framework_is_understood(text: str) -> None:
