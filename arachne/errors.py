@@ -181,7 +181,7 @@ OUT_OF_MEMORY_WORDS = re.compile(
     r"|failed to map segment",
     re.I,
 )
-"""Words by which NumPy, PyTorch, TensorFlow, JAX, onnxruntime, Python's threads and the linker report it, in no common class."""
+"""How NumPy, PyTorch, TensorFlow, JAX, onnxruntime, Python's threads and the linker report it, in no common class."""
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -19,11 +19,12 @@ import click
 from click.core import ParameterSource
 
 from arachne.cli.border import check_source, is_refused
-from arachne.cli.option_words import take_words, word_entries
+from arachne.cli.option_words import check_words_of_files, take_words, word_entries
 from arachne.cli.outputs import Command
 from arachne.cli.plugin_options import NameValues
-from arachne.cli.provenance import DEFAULT, TYPED, Origin, Source, setting_names
+from arachne.cli.provenance import DEFAULT, TYPED, Origin, Source, option_text, setting_names
 from arachne.cli.settings_file import FILE, Setting, read_settings
+from arachne.errors import InputError, UsageError
 from arachne.text import printable
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ class ConfiguredCommand(Command):
         variables = {one.parameter: one.source.origin_name for one in taken if one.source.origin is Origin.ENVIRONMENT}
         for parameter in self.params:
             parameter.envvar = variables.get(parameter)
-        rest = super().parse_args(ctx, files_together(args))
+        try:
+            rest = super().parse_args(ctx, files_together(args))
+        except (click.BadParameter, UsageError):
+            _check_values_of_files(ctx)
+            raise
         for parameter in self.params:  # which plug-ins are chosen is known only now
             if isinstance(parameter, NameValues):
                 take_words(ctx, parameter, words)
@@ -76,7 +81,28 @@ class ConfiguredCommand(Command):
     def invoke(self, ctx: click.Context) -> Any:
         ctx.meta["arachne.config"] = ctx.params.pop("config") or Path(FILE)
         _tell_found(ctx)
-        return super().invoke(ctx)
+        try:
+            return super().invoke(ctx)
+        except UsageError:
+            check_words_of_files(ctx)
+            raise
+
+
+def _check_values_of_files(ctx: click.Context) -> None:
+    """Say of a value that does not fit its option where it stands, if that is a file.
+
+    Raises:
+        InputError: A file gives such a value.
+    """
+    settings: list[Setting] = ctx.meta["arachne.settings"]
+    for one in settings:
+        if ctx.get_parameter_source(str(one.parameter.name)) == ParameterSource.DEFAULT_MAP:
+            try:
+                one.parameter.type_cast_value(ctx, one.value)
+            except (click.BadParameter, UsageError) as error:
+                reason = error.message if isinstance(error, click.BadParameter) else error
+                sentence = f"{one.source.text} has {option_text(one.parameter)}: {reason}"
+                raise InputError(sentence.rstrip(".")) from error
 
 
 def _from_environment(command: click.Command) -> list[Setting]:

@@ -11,9 +11,10 @@ import click
 from click.core import ParameterSource
 
 from arachne.cli.border import check_word, word_may_be_found
-from arachne.cli.plugin_options import Chosen, NameValues, chosen_plugins
+from arachne.cli.plugin_options import Chosen, NameValues, chosen_plugins, given_options
 from arachne.cli.provenance import DEFAULT, TYPED, Origin, Source
 from arachne.cli.settings_file import Setting
+from arachne.errors import InputError, UsageError
 
 CLICK_SOURCES = {Origin.TYPED: ParameterSource.COMMANDLINE, Origin.ENVIRONMENT: ParameterSource.ENVIRONMENT}
 """Where click says that a value came from; all others come from its default map."""
@@ -66,6 +67,20 @@ def take_words(ctx: click.Context, parameter: NameValues, settings: Sequence[Set
     ctx.params[name] = tuple(str(one.value) for one in words)
     if words:
         ctx.set_parameter_source(name, CLICK_SOURCES.get(words[-1].source.origin, ParameterSource.DEFAULT_MAP))
+
+
+def check_words_of_files(ctx: click.Context) -> None:
+    """Say of a word that the plug-ins of this run do not take where it stands, if that is a file.
+
+    Raises:
+        InputError: A file gives such a word.
+    """
+    for one in ctx.meta["arachne.settings"]:
+        if isinstance(one.parameter, NameValues) and one.source.origin in (Origin.NAMED, Origin.FOUND):
+            try:
+                given_options([str(one.value)], chosen_plugins(ctx.params))
+            except UsageError as error:
+                raise InputError(f"{one.source.text} has -O {one.value}: {error}") from error
 
 
 def latest_words(words: Iterable[Setting]) -> list[Setting]:

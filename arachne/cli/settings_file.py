@@ -10,6 +10,7 @@ steps = 64
 
 from __future__ import annotations
 
+import importlib
 import os
 import tomllib
 from collections.abc import Mapping
@@ -21,7 +22,7 @@ import click
 
 from arachne.cli.plugin_options import NameValues, plugin_table_hint
 from arachne.cli.provenance import Origin, Source, setting_names
-from arachne.errors import InputError, UsageError, did_you_mean
+from arachne.errors import InputError, did_you_mean
 from arachne.io.reading import error_text, read_text
 
 FILE = "arachne.toml"
@@ -53,8 +54,8 @@ def read_settings(named: Path | None, command: str, owner: click.Command) -> lis
         owner: The command.
 
     Raises:
-        InputError: No such file, not TOML, or a value of another kind.
-        UsageError: An option this command does not have.
+        InputError: No such file, not TOML, a value of another kind, or an option that the command, or for one above all
+            tables every command, does not have.
     """
     if named is None and not os.path.lexists(FILE):
         return []
@@ -65,12 +66,17 @@ def read_settings(named: Path | None, command: str, owner: click.Command) -> lis
     own = content.get(command, {})
     if not isinstance(own, Mapping):
         raise InputError(f"'{path}' has '{command}' as a value, expected a table of options, [{command}]")
+    lines = lines_of_keys(text)
     for key in own:
         if key not in known:
+            where = Source(origin, str(path), lines.get((command, key))).text
             hint = plugin_table_hint(owner, command, key) or did_you_mean(key, known)
-            raise UsageError(f"'{path}' has the option '{key}' for {command}" + hint)
+            raise InputError(f"{where} has the option '{key}' for {command}" + hint)
     common = {key: value for key, value in content.items() if not isinstance(value, Mapping) and key in known}
-    lines = lines_of_keys(text)
+    for key in content.keys() - known.keys():
+        _check_known_elsewhere(
+            key, Source(origin, str(path), lines.get((key,))), table=isinstance(content[key], Mapping)
+        )
     found = []
     for key, value in {**common, **own}.items():
         line = lines.get((command, key), lines.get((command,))) if key in own else lines.get((key,))
@@ -81,6 +87,27 @@ def read_settings(named: Path | None, command: str, owner: click.Command) -> lis
         else:
             found.append(Setting(known[key], given, source))
     return found
+
+
+def _check_known_elsewhere(key: str, source: Source, *, table: bool) -> None:
+    """Refuse a table that is no command's, or an option above all tables that no command has.
+
+    Raises:
+        InputError: Nothing is called so.
+    """
+    from arachne.cli import COMMANDS
+
+    if table:
+        if key not in COMMANDS:
+            raise InputError(f"{source.text} has the table [{key}], which is no command{did_you_mean(key, COMMANDS)}")
+        return
+    names: dict[str, None] = {}
+    for command in sorted(COMMANDS, key="repair".__ne__):  # it has most of them
+        owner: click.Command = importlib.import_module(f"arachne.cli.{command}").command
+        names |= dict.fromkeys(name for parameter in owner.params for name in setting_names(parameter))
+        if key in names:
+            return
+    raise InputError(f"{source.text} has the option '{key}', which no command has{did_you_mean(key, names)}")
 
 
 def _word_settings(

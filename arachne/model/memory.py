@@ -18,6 +18,7 @@ from arachne.text import pluralise
 
 T = TypeVar("T")
 
+
 @contextmanager
 def memory_faults() -> Iterator[None]:
     """Turn any exception of a framework for lack of memory into an error of one sentence.

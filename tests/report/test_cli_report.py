@@ -219,11 +219,17 @@ def test_a_printed_configuration_can_be_used_again(here: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "code", "message"),
     [
-        ("[repair]\nalhpa = 3\n", 2, "has the option 'alhpa' for repair; did you mean 'alpha'?"),
-        ("[repair]\npopulation = 9\n", 2, "which is a plug-in's: give it in the table [repair.option]"),
+        ("[repair]\nalhpa = 3\n", 3, "'bad.toml', line 2 has the option 'alhpa' for repair; did you mean 'alpha'?"),
+        ("alhpa = 3\n", 3, "'bad.toml', line 1 has the option 'alhpa', which no command has; did you mean 'alpha'?"),
+        ("[repiar]\nalpha = 3\n", 3, "'bad.toml' has the table [repiar], which is no command; did you mean 'repair'?"),
+        ("[repair]\npopulation = 9\n", 3, "which is a plug-in's: give it in the table [repair.option]"),
         ("[repair.option]\nsteps = 2020-01-01\n", 3, "a date or time for 'option.steps'"),
         ("[repair\n", 3, "is not TOML"),
-        ("[repair]\nalpha = 'much'\n", 2, "'much' is not a valid float"),
+        ("[repair]\nalpha = 'much'\n", 3, "'bad.toml', line 2 has --alpha: 'much' is not a valid float"),
+        ("[repair]\nseed = -1\n", 3, "'bad.toml', line 2 has --seed: -1 is not in the range x>=0"),
+        ("[repair.option]\nevery-class = 'none'\n", 3, "'bad.toml', line 2 has -O every-class=none: "),
+        ("[repair.option]\nnobodys = 1\n", 3, "'bad.toml', line 2 has -O nobodys=1: "),
+        ("[repair]\nmax-break = '700%'\n", 3, "'bad.toml', line 2 has --max-break: expected a share"),
     ],
 )
 def test_a_file_that_makes_no_sense_is_refused(here: Path, content: str, code: int, message: str) -> None:
