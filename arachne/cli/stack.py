@@ -27,10 +27,12 @@ def command(patch_files: tuple[Path, ...], without: tuple[Path, ...], out: Path)
     of the earlier one.
     """
     import json
+    import shlex
 
     from arachne.cli.console import Output
     from arachne.errors import PatchError
     from arachne.patch import Patch
+    from arachne.report.patch_text import headline
 
     stack = Patch.load(patch_files[0])
     for path in patch_files[1:]:
@@ -43,7 +45,9 @@ def command(patch_files: tuple[Path, ...], without: tuple[Path, ...], out: Path)
     stack.save(out)
     output = Output()
     output.say(f"wrote '{out}'; its evidence has to be measured anew: arachne evaluate MODEL --data … --patch {out}")
-    output.result(str(stack), json.loads(stack.to_json()))
+    output.result(
+        f"{headline(stack.changes)}; to see them: arachne show {shlex.quote(str(out))}", json.loads(stack.to_json())
+    )
 
 
 def _add(stack: Patch, patch: Patch, path: Path) -> Patch:

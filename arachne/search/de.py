@@ -47,7 +47,7 @@ class DifferentialEvolution(Searcher):
     name = "de"
 
     population: int = option(100, "Candidates at a time.", least=4)
-    generations: int = option(100, "How long to search at most.", least=0)
+    generations: int = option(100, "How long to search at most; 0: the first population alone.", least=0)
     patience: int = option(10, "Stop after this many generations without gain.", least=1)
     crossover: float = option(0.7, "Chance of each value to come from the donor.", least=0, most=1)
     scale: tuple[float, float] = option((0.5, 1.0), "Range of the factor of differences.", least=0)

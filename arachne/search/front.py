@@ -42,7 +42,7 @@ class Front(Searcher):
     USES_ALPHA = False
 
     population: int = option(40, "Candidates at a time.", least=4)
-    generations: int = option(30, "How long to search at most.", least=0)
+    generations: int = option(30, "How long to search at most; 0: the first population alone.", least=0)
 
     @property
     def most_generations(self) -> int:

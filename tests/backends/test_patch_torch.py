@@ -180,6 +180,7 @@ def test_commands_show_and_stack(folder: Path, capsys: pytest.CaptureFixture[str
     assert "3.weight, float32 (10, 144), 1 of 1,440 weights\n  [3, 5]  " in capsys.readouterr().out
     assert run(["stack", "patch.json", "other.json", "-o", "both.json"]) == 0
     assert len(Patch.load("both.json")) == 2
+    assert capsys.readouterr().out == "2 weights in 2 tensors; to see them: arachne show both.json\n"
     assert run(["stack", "both.json", "--without", "patch.json", "-o", "left.json"]) == 0
     assert Patch.load("left.json").entries == other.entries
     Patch.between(arachne.load(small_net()), [Address("0", "bias", (1,))], [3.0]).save("rival.json")
