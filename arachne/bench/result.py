@@ -132,8 +132,12 @@ class Comparison:
         outcome = None if best is None else _held_out(best)
         if best is None or outcome is None or not outcome.repair.count:
             return (f"No searcher repaired anything within a budget of {percent(self.budget)}.",)
+        outcomes = {one.searcher: _held_out(one) for one in self.contenders if one is not best}
+        equal = [name for name, own in outcomes.items() if own is not None and own.repair.count == outcome.repair.count]
+        alone = f"'{best.searcher}' repaired most held-out inputs"
+        first = f"no searcher repaired more held-out inputs than '{best.searcher}'" if equal else alone
         found = [
-            f"Within a budget of {percent(self.budget)}, '{best.searcher}' repaired most held-out inputs: "
+            f"Within a budget of {percent(self.budget)}, {first}: "
             f"{outcome.repair.count:,} of {outcome.repair.total:,}, and {outcome.breakage.count:,} of "
             f"{outcome.breakage.total:,} broke ({percent(outcome.breakage.value)})."
         ]

@@ -16,6 +16,7 @@ from arachne.errors import InputError
 from arachne.report.console import Ink
 from arachne.report.front_charts import COLOURS
 from arachne.report.html import TONES, environment, script_and_hash
+from arachne.report.page import without_hashes
 from arachne.text import percent
 
 SCHEMA = "arachne.comparison/1"
@@ -116,5 +117,5 @@ def render(comparison: Mapping[str, Any]) -> str:
     return (
         environment()
         .get_template("compare.html.j2")
-        .render(comparison=comparison, rows=rows, tone=best, budgets=BUDGETS, script=script, script_hash=script_hash)
+        .render(comparison=without_hashes(comparison), rows=rows, tone=best, budgets=BUDGETS, script=script, script_hash=script_hash)
     )

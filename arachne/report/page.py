@@ -82,7 +82,7 @@ def page_object(
             "command": command,
             "model": None if model is None else PurePath(model).name,
             "date": datetime.now(UTC).date().isoformat(),
-            "result": _without_hashes({key: _without_rows(value) for key, value in result.items()}),
+            "result": {key: _without_rows(value) for key, value in result.items()},
             "figures": None if evidence.figures is None else evidence.figures.texts(),
             "confusion": _confusion(part),
             "confidence": {"before": _confidence(part, "before"), "after": _confidence(part, "after")},
@@ -104,17 +104,17 @@ def page_object(
 def _without_rows(value: Any) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {key: entry for key, entry in value.items() if key not in ("rows_fixed", "rows_broken")}
+    return without_hashes({key: entry for key, entry in value.items() if key not in ("rows_fixed", "rows_broken")})
 
 
-def _without_hashes(result: dict[str, Any]) -> dict[str, Any]:
-    """Leave the hashes of all inputs out of a result's provenance: nobody reads them on a page."""
-    provenance = dict(result.get("provenance") or {})
+def without_hashes(provenance: Mapping[str, Any]) -> dict[str, Any]:
+    """Leave the hashes of all inputs out of what says where data came from: nobody reads them on a page."""
+    found = dict(provenance)
     for name, source in provenance.items():
         if isinstance(source, Mapping) and isinstance(source.get("seen"), Mapping):
             seen = {key: value for key, value in source["seen"].items() if key not in ("rows", "hashes")}
-            provenance[name] = {**source, "seen": seen}
-    return {**result, "provenance": provenance} if provenance else result
+            found[name] = {**source, "seen": seen}
+    return found
 
 
 def _confusion(part: PartEvidence) -> dict[str, Any]:

@@ -47,6 +47,8 @@ def test_table_page_and_file_tell_the_same(compared: Ran, folder: Path) -> None:
         assert counts in compared.out
         assert counts in html
     assert told["sentences"][0] in " ".join(compared.out.split())
+    assert told["data"]["seen"]["hashes"]
+    assert "hashes" not in html
     assert "arachne compare digits.onnx --data digits.npz --target &#39;*:7&#39;" in html
 
 
@@ -54,6 +56,13 @@ def test_progress_is_told_without_a_terminal(compared: Ran) -> None:
     assert "1 of 2: margin …\n" in compared.err
     assert re.search(r"margin: held out, \d+ of 42 repaired and \d+ of 393 broken, [\d.]+ s\n", compared.err)
     assert compared.err.endswith("open cmp/compare.html in a browser\n")
+
+
+def test_searchers_that_repaired_as_many_are_not_passed_over(folder: Path) -> None:
+    ran = arachne("compare", *ON, "--search", "erase", "--search", "low-rank", "--json", cwd=folder)
+    first, second = (row["held_out"]["repaired"] for row in ran.json["searchers"])
+    assert first == second
+    assert "no searcher repaired more held-out inputs than 'erase': 40 of 42" in ran.json["sentences"][0]
 
 
 def test_the_same_command_gives_the_same_but_for_times(compared: Ran, folder: Path) -> None:
