@@ -110,11 +110,7 @@ def _left_behind(held_out: PartEvidence) -> TargetEvidence | None:
     """Return the first of several targets of which less than half is gone; None if there is none."""
     several = held_out.targets if len(held_out.targets) > 1 else ()
     return next(
-        (
-            one
-            for one in several
-            if one.errors_before >= fewest_for_level() and one.repaired - one.new < LEAST_OF_EACH * one.errors_before
-        ),
+        (one for one in several if one.errors_before and one.repaired - one.new < LEAST_OF_EACH * one.errors_before),
         None,
     )
 
@@ -202,10 +198,12 @@ def _describe_shown(held_out: PartEvidence, counts: Counts, kind: str) -> str:
         f"{_describe_repair(held_out, kind)} and {_describe_new(held_out, counts.new)}: "
         f"{percent(low)} to {percent(high)} {held_out.words.gone} with 95 % confidence ({chance})"
     )
+    absent = [one.target for one in held_out.targets if not one.errors_before and len(held_out.targets) > 1]
+    end = f"; no {kind}{held_out.noun} showed {', '.join(absent)}, of which nothing is known" if absent else ""
     left = _left_behind(held_out)
     if left is None:
-        return start
-    return f"{start}; of {left.target} alone {left.repaired:,} of {left.errors_before:,} are right now"
+        return start + end
+    return f"{start}; of {left.target} alone {left.repaired:,} of {left.errors_before:,} are right now{end}"
 
 
 def _too_few(held_out: PartEvidence, counts: Counts, kind: str) -> str:

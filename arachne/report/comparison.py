@@ -117,5 +117,12 @@ def render(comparison: Mapping[str, Any]) -> str:
     return (
         environment()
         .get_template("compare.html.j2")
-        .render(comparison=without_hashes(comparison), rows=rows, tone=best, budgets=BUDGETS, script=script, script_hash=script_hash)
+        .render(
+            comparison=without_hashes(comparison),
+            rows=rows,
+            tone=best,
+            budgets=BUDGETS,
+            script=script,
+            script_hash=script_hash,
+        )
     )

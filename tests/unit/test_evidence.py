@@ -263,6 +263,22 @@ def test_one_of_several_targets_left_behind_is_not_removed() -> None:
 
 
 @pytest.mark.parametrize(
+    ("few", "heading", "end"),
+    [
+        ([1], "reduced to almost none (99.0 %)", "of 0:1 alone 0 of 1 are right now"),
+        ([0], "removed (100 %)", "with 95 % confidence (p < 0.001)"),
+        ([], "removed (100 %)", "no held-out input showed 0:1, of which nothing is known"),
+    ],
+)
+def test_a_target_with_hardly_an_input_counts_too(few: list[int], heading: str, end: str) -> None:
+    labels, before = [2] * 100 + [0] * len(few) + [2] * 200, [0] * 100 + [1] * len(few) + [2] * 200
+    part = part_of(labels, before, (SIX_TO_ZERO, ZERO_TO_ONE))
+    verdict = judge(measure_part(part, scores_of([2] * 100 + few + [2] * 200)))
+    assert verdict.heading == heading
+    assert verdict.sentence.endswith(end)
+
+
+@pytest.mark.parametrize(
     ("negatives", "repaired", "words"),
     [
         (0, 0, "no held-out input shows the fault; at least 6"),
