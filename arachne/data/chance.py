@@ -33,6 +33,9 @@ MIN_GAIN = 0.2
 With a planted fault, turning the trigger's pixel into another value raised it by a tenth.
 """
 
+MIN_ABOVE_ONE_CLASS = 0.05
+"""So much more than the most frequent class for every input: small values make many a model say one class only."""
+
 MIN_GAIN_OF_BYTES = 0.01
 """For inputs from 0 to 255 this gain by dividing them suffices: a model that was trained on such inputs loses by it."""
 
@@ -121,7 +124,8 @@ def find_misreading(
     inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
     trials = compare_preprocessings(backend, inputs, labels)
     best = trials[0].accuracy or 0.0
-    cured = best >= accuracy + MIN_GAIN and bool(trials[0].text)
+    constant = float(np.bincount(labels).max()) / max(1, len(labels))  # what one class for every input would give
+    cured = best >= max(accuracy + MIN_GAIN, constant + MIN_ABOVE_ONE_CLASS) and bool(trials[0].text)
     if not guessing and not cured:
         return None
     problem = f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is "
@@ -140,8 +144,9 @@ def _find_bytes(backend: ModelBackend, inputs: Inputs, labels: Array) -> Misread
         return None
     rows = _trial_rows(len(labels))
     sample = np.asarray(take(inputs, rows))
-    pictures = sample.ndim > 2 or (sample.ndim == 2 and sample.shape[1] >= MIN_PIXELS)
-    if not pictures or sample.dtype.kind not in "uif" or sample.min() < 0 or not BYTES[0] < sample.max() <= BYTES[1]:
+    if not _are_pictures(sample) or sample.dtype.kind not in "uif":
+        return None
+    if sample.min() < 0 or not BYTES[0] < sample.max() <= BYTES[1]:
         return None
     divided, whole = (_try(backend, text, sample, labels[rows]).accuracy for text in (AS_BYTES, ""))
     if divided is None or whole is None or divided < whole + MIN_GAIN_OF_BYTES:
@@ -151,6 +156,11 @@ def _find_bytes(backend: ModelBackend, inputs: Inputs, labels: Array) -> Misread
         f"them, as they are on {whole:.1%}: give --preprocess {AS_BYTES}"
     )
     return Misreading(sentence, [], cured=True)
+
+
+def _are_pictures(inputs: Array) -> bool:
+    """Return whether inputs may be pictures, and not the rows of a table."""
+    return inputs.ndim > 2 or (inputs.ndim == 2 and inputs.shape[1] >= MIN_PIXELS)
 
 
 def _trial_rows(number: int) -> Array:
@@ -228,8 +238,11 @@ def _shapes(inputs: Array) -> Iterator[str]:
 
 
 def _values(inputs: Array) -> Iterator[str]:
-    """Yield preprocessings to other scales that the model may expect."""
+    """Yield preprocessings to other scales that the model may expect; a table has no pixels."""
     if inputs.dtype.kind not in "uif" or not inputs.size:
+        return
+    if not _are_pictures(inputs):
+        yield from _standardisations(inputs, "")
         return
     colour = inputs.ndim == 4 and 3 in (inputs.shape[1], inputs.shape[-1])
     if float(inputs.max()) > 1.5:  # 0 to 255, or something like it

@@ -4,7 +4,14 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
-from arachne.data.chance import advice, check_accuracy, compare_preprocessings, near_chance
+from arachne.data.chance import (
+    Misreading,
+    advice,
+    check_accuracy,
+    compare_preprocessings,
+    find_misreading,
+    near_chance,
+)
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.data.run import checked_scores
@@ -133,6 +140,28 @@ def test_a_table_is_told_to_look_at_the_order_of_its_columns() -> None:
     with pytest.raises(DataError) as caught:
         check_accuracy(backend, part_of(backend, mixed))
     assert "check that the columns are in the order" in caught.value.below[-1]
+
+
+def test_a_table_is_no_picture_and_one_class_for_all_is_no_cure() -> None:
+    rng = np.random.default_rng(0)
+    labels = (rng.random(400) < 0.1).astype(np.int64)  # nine of ten are of class 0
+    table = (rng.normal(40, 20, size=(400, 4)) + 60 * labels[:, None] * np.array([1, 0, 0, 0])).astype(np.float32)
+    weights = np.array([[0, 0, 0, 0], [1, 0, 0, 0]], np.float32)
+    backend = ReferenceBackend(
+        Network({"input": (4,)}, (Dense("fc", "input", weights, np.array([70, 0], np.float32)),))
+    )
+
+    def find(inputs: Array) -> Misreading | None:
+        data = LabelledData(inputs, labels)
+        part = Part(data, np.arange(400), checked_scores(backend, data), ())
+        return find_misreading(backend, part, float(np.mean(part.right)))
+
+    assert find(table) is None
+    found = find(200 - table[:, ::-1])  # another order, and another direction: everything is class 1
+    assert found is not None
+    assert not found.cured
+    assert not any("1/255" in line for line in found.table)
+    assert "check that the columns are in the order" in found.table[-1]
 
 
 def test_a_handful_of_inputs_is_no_evidence() -> None:
