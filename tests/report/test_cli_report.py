@@ -220,8 +220,12 @@ def test_a_printed_configuration_can_be_used_again(here: Path) -> None:
     ("content", "code", "message"),
     [
         ("[repair]\nalhpa = 3\n", 3, "'bad.toml', line 2 has the option 'alhpa' for repair; did you mean 'alpha'?"),
-        ("alhpa = 3\n", 3, "'bad.toml', line 1 has the option 'alhpa', which no command has; did you mean 'alpha'?"),
-        ("[repiar]\nalpha = 3\n", 3, "'bad.toml' has the table [repiar], which is no command; did you mean 'repair'?"),
+        (
+            "max-brake = 3\n",
+            3,
+            "'bad.toml', line 1 has the option 'max-brake', which no command has; did you mean 'max-break'?",
+        ),
+        ("[repir]\nalpha = 3\n", 3, "'bad.toml' has the table [repir], which is no command; did you mean 'repair'?"),
         ("[repair]\npopulation = 9\n", 3, "which is a plug-in's: give it in the table [repair.option]"),
         ("[repair.option]\nsteps = 2020-01-01\n", 3, "a date or time for 'option.steps'"),
         ("[repair\n", 3, "is not TOML"),
