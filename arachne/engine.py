@@ -195,7 +195,8 @@ def split_data(
         labelled = split.seen.labelled_part
         if not settings.accept_near_chance and labelled.task.NEEDS_LABELS:
             check_class_order(labelled)
-            health = examine(backend, labelled.data.inputs, labelled.labels if labelled.task.SINGLE else None)
+            known = (labelled.labels, labelled.scores) if labelled.task.SINGLE else (None, None)
+            health = examine(backend, labelled.data.inputs, *known)
             split = replace(split, health=health)
             if not (health.mendable and isinstance(settings.searcher, Norms)):
                 check_accuracy(backend, labelled, raw=sources.raw, signs=health.sentences)

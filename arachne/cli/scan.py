@@ -142,7 +142,7 @@ def _examine(found: Scan, backend: ModelBackend, data: DataChoice) -> tuple[tupl
     part = Part(found.data, np.arange(len(found.data)), found.scores, ())
     misread = find_misreading(backend, part, found.accuracy, lambda: data.raw(backend))
     said = () if misread is None else ("\n".join((misread.sentence, *misread.table)),)
-    health = examine(backend, found.data.inputs, found.data.labels)
+    health = examine(backend, found.data.inputs, found.data.labels, found.scores)
     if misread is not None and misread.cured:
         return (*said, *health.sentences), False
     return (*health.sentences, *said), health.mendable

@@ -111,7 +111,7 @@ class Health:
         return tuple(found)
 
 
-def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) -> Health:
+def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None, scores: Array | None = None) -> Health:
     """Watch the layers of a model on some inputs, in one pass.
 
     Args:
@@ -120,6 +120,7 @@ def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) 
         labels: Their classes `(n,)`, where each has one. Statistics that do not fit are then told only where
             estimating them again makes the model clearly better: a network that was trained for a short while often
             has such statistics, and is used to them.
+        scores: What the model gives for them `(n, classes)`, where it is known.
     """
     number = count(inputs)
     infos = {info.name: info for info in backend.layers}
@@ -140,7 +141,9 @@ def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) 
         known = {name: moments for name, moments in stores.items() if set(infos[name].parameters) >= MENDED}
         fewest = min((moments.number for moments in known.values()), default=len(rows))
         needed = max(MIN_TRIAL_INPUTS, -(-TRIAL_VALUES * len(rows) // fewest))
-        if _gain(backend, known, take(inputs, rows), labels[rows], needed) < MIN_GAIN:
+        tried = take(inputs, rows)
+        given = backend.forward(tried) if scores is None else scores[rows]
+        if _gain(backend, known, tried, labels[rows], given, needed) < MIN_GAIN:
             shifted = {}
     return Health(
         norms=len(shifts),
@@ -151,7 +154,9 @@ def examine(backend: ModelBackend, inputs: Inputs, labels: Array | None = None) 
     )
 
 
-def _gain(backend: ModelBackend, layers: Collection[str], inputs: Inputs, labels: Array, needed: int) -> float:
+def _gain(
+    backend: ModelBackend, layers: Collection[str], inputs: Inputs, labels: Array, scores: Array, needed: int
+) -> float:
     """Return how much accuracy rises when the statistics of normalisations are estimated again from these inputs.
 
     Args:
@@ -159,9 +164,10 @@ def _gain(backend: ModelBackend, layers: Collection[str], inputs: Inputs, labels
         layers: The normalisations.
         inputs: The inputs that accuracy is measured on.
         labels: Their classes.
+        scores: What the model gives for them as it is.
         needed: From how many of them, evenly spread, statistics are estimated: each layer takes a pass of its own.
     """
-    before = float(np.mean(correct(backend.forward(inputs), labels)))
+    before = float(np.mean(correct(scores, labels)))
     if 1 - before < MIN_GAIN:
         return 0.0  # it cannot rise by so much
     some = np.unique(np.linspace(0, len(labels) - 1, min(needed, len(labels))).astype(np.int64))

@@ -10,7 +10,7 @@ import numpy as np
 
 from arachne.model.accumulate import ActivationAccumulator
 from arachne.model.cut import temporary_weights
-from arachne.model.values import Activation, Array, Inputs
+from arachne.model.values import Activation, Array, Inputs, batches
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -20,6 +20,10 @@ SAME = 1e-2
 
 LEAST_DEVIATION = 1e-3
 """A channel that hardly varies on these inputs keeps its deviation: dividing by it would blow noise up."""
+
+
+BLOCK_VALUES = 1 << 20
+"""How many values are added up at a time."""
 
 
 @dataclass
@@ -32,17 +36,14 @@ class Moments:
     by_input: list[tuple[float, float]] = field(default_factory=list)
 
     def add(self, values: Array) -> None:
-        """Add what enters a scale, `(n, channels, ...)`."""
-        flat = values.reshape(len(values), -1)
-        others = tuple(axis for axis in range(values.ndim) if axis != 1)
-        self.merge(
-            Moments(
-                values.size // values.shape[1],
-                values.sum(axis=others),
-                (values**2).sum(axis=others),
-                list(zip(flat.mean(axis=1).tolist(), (flat**2).mean(axis=1).tolist(), strict=True)),
-            )
-        )
+        """Add what enters a scale, `(n, channels, ...)`; some inputs at a time become float64."""
+        each = max(1, values.size // max(1, len(values)))
+        for rows in batches(len(values), max(1, BLOCK_VALUES // each)):
+            own = np.asarray(values[rows], np.float64).reshape(rows.stop - rows.start, values.shape[1], -1)
+            first, second = own.sum(axis=2), np.einsum("ncp,ncp->nc", own, own)
+            means, squares = ((one.sum(axis=1) / each).tolist() for one in (first, second))
+            by_input = list(zip(means, squares, strict=True))
+            self.merge(Moments(own.size // own.shape[1], first.sum(axis=0), second.sum(axis=0), by_input))
 
     def merge(self, other: Moments) -> None:
         """Add other inputs' sums."""
@@ -77,21 +78,31 @@ class Moments:
 
 @dataclass
 class NormAccumulator(ActivationAccumulator):
-    """Adds up the moments behind the normalisations that it is shown."""
+    """Adds up the moments behind the normalisations that it is shown.
+
+    Attributes:
+        norms: The moments of each.
+        only: The one layer whose moments are wanted, and the number of its uses; all when None.
+    """
 
     norms: dict[str, Moments] = field(default_factory=dict)
+    only: tuple[str, int] | None = None
 
     def activation(self, layer: str, use: int, activation: Activation) -> None:
         """Add one batch."""
-        if "scale" in activation.entering:
-            self.norms.setdefault(layer, Moments()).add(np.asarray(activation.entering["scale"], np.float64))
+        if "scale" in activation.entering and (self.only is None or self.only[0] == layer):
+            self.norms.setdefault(layer, Moments()).add(activation.entering["scale"])
 
     def gradient(self, layer: str, use: int, gradient: Array) -> None:
         """Nothing: no gradients are asked for."""
 
+    def is_enough(self, layer: str, use: int) -> bool:
+        """Tell whether this is the last use of the one layer that is wanted."""
+        return self.only == (layer, use + 1)
+
     def split(self) -> Self:
         """Return an empty one."""
-        return type(self)()
+        return type(self)(only=self.only)
 
     def merge(self, other: Self) -> None:
         """Add what another one was shown."""
@@ -103,13 +114,15 @@ def estimate_again(backend: ModelBackend, layers: Collection[str], inputs: Input
     """Return new scales and biases `(channels,)` of normalisations, by layer and parameter, from some inputs.
 
     Layers are mended in order of execution: the moments of each are measured behind the mended ones before it. All of
-    them are watched and set in every pass, so that a backend compiles one program for all passes.
+    them are watched and set in every pass, so that a backend compiles one program for all passes; one that need not
+    compile ends each pass at its layer.
     """
-    ordered = [info.name for info in backend.layers if info.name in layers]
+    uses = {info.name: info.uses for info in backend.layers if info.name in layers}
+    ordered = list(uses)
     stored = {layer: backend.read_weights(layer) for layer in ordered}
     mended = {(layer, name): stored[layer][name] for layer in ordered for name in ("scale", "bias")}
     for layer in ordered:
-        watch = NormAccumulator()
+        watch = NormAccumulator(only=(layer, uses[layer]))
         with temporary_weights(backend, mended):
             backend.observe(inputs, ordered, watch)
         moments, weights = watch.norms[layer], stored[layer]

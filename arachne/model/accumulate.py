@@ -35,6 +35,10 @@ class ActivationAccumulator(ABC):
     def gradient(self, layer: str, use: int, gradient: Array) -> None:
         """Add the gradient for one seed at what leaves a use `(n, ...)`; not called where no gradient reaches it."""
 
+    def is_enough(self, layer: str, use: int) -> bool:
+        """Tell whether nothing behind this use of a layer is wanted; a pass may end there, and need not."""
+        return False
+
     def split(self) -> Self | None:
         """Return an empty accumulator for one shard, or None if this one cannot be split.
 
