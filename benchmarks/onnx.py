@@ -18,11 +18,11 @@ import numpy as np
 import torch
 from torch import nn
 
+from arachne.adapting.side_by_side import allowed_threads
 from arachne.decisions.losses import cross_entropy
 from arachne.model.values import Array
 from arachne_onnx import OnnxBackend
 from arachne_onnx.running import Runner
-from arachne_onnx.sessions import threads
 from benchmarks.timing import clock, least
 from tests.backends.onnx_architectures import Recurrent, ResNet18, by_tracing, shake_weights
 
@@ -60,7 +60,7 @@ def main(parts: list[str]) -> None:
     """Print one line per ratio."""
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    torch.set_num_threads(threads())
+    torch.set_num_threads(allowed_threads())
     torch.manual_seed(0)
     for name, part in {"gradients": gradients, "candidates": candidates, "recurrent": recurrent}.items():
         if not parts or name in parts:

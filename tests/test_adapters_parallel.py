@@ -65,6 +65,7 @@ EVERYWHERE = (
 """The files that every adapter has."""
 
 OWN: Mapping[str, tuple[str, str]] = {
+    "as_found": ("torch", "modules and settings of torch that a pass leaves as they were"),
     "attention": ("torch", "one torch call hides the four dense maps of attention; here it is written out"),
     "autodiff": ("keras", "Keras leaves gradients to the framework below it, of which there are three"),
     "channels": ("onnx", "a session of its own for the few channels of a convolution that a candidate changes"),

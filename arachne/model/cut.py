@@ -16,7 +16,7 @@ import numpy as np
 from arachne.decisions.losses import LossGradient
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
 from arachne.model.sharding import add_in_place, shards
-from arachne.model.values import Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
+from arachne.model.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -82,6 +82,10 @@ class Cut(ABC):
     @abstractmethod
     def outputs(self, rows: Array | None = None) -> Array:
         """Return the outputs of `layer` at its first use, `(rows, ...)`, with the weights of when the model was cut."""
+
+    def activation(self, rows: Array) -> Activation | None:
+        """Return what enters and leaves `layer` for rows `(k,)`, at its only use; None where passes have to tell."""
+        return None
 
     @final
     def scores_from_outputs(self, outputs: Array, rows: Array | None = None) -> Array:

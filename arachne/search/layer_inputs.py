@@ -10,8 +10,8 @@ import numpy as np
 from arachne.data.lazy.spill_file import RowBuffer
 from arachne.errors import UsageError
 from arachne.localise.linear_maps import Convolution
-from arachne.model.sharding import read_shards
-from arachne.model.values import Array, LayerInfo, batches, blocks, count, take
+from arachne.model.sharding import SHARD, read_shards
+from arachne.model.values import EVEN, Activation, Array, LayerInfo, batches, blocks, count, take
 from arachne.scoring.low_rank import is_in_tail
 from arachne.scoring.tail_cache import TAIL_BATCH
 from arachne.search.directions import MAX_MOMENT_ROWS, max_moment_rows
@@ -20,6 +20,9 @@ from arachne.search.problem import Problem
 MAX_SAMPLED_INPUTS, POSITIONS_PER_INPUT = 600, 64
 """From how many inputs of a convolution patches are taken, and how many patches of each."""
 
+
+MAX_PIECE_BYTES = 256 << 20
+"""The most bytes of what enters and leaves a layer that a cut gives at a time."""
 
 SAMPLE_SHARE = 32
 """Samples take one part of this many of what may be held, as float32; what is made of them takes several times that."""
@@ -97,11 +100,10 @@ class PassedInputs(LayerInputs):
 
     def _run(self, rows: Array) -> Iterator[tuple[slice, Array]]:
         """Give what enters the layer, `(rows, positions, n)`."""
-        inputs, backend = self._problem.fitness_inputs.inputs, self._problem.backend
-        for part, piece in read_shards(take(inputs, rows) if len(rows) < count(inputs) else inputs):
-            uses = [use for use in backend.activations(piece, self._info.name) if not use.transposed]
-            own = [use.entering[self.parameter].reshape(count(piece), -1, self._width) for use in uses]
-            yield part, np.concatenate(own, axis=1) if own else np.zeros((count(piece), 1, self._width))
+        for part, uses in _read_uses(self._problem, self._info.name, rows):
+            number = part.stop - part.start
+            own = [use.entering[self.parameter].reshape(number, -1, self._width) for use in uses if not use.transposed]
+            yield part, np.concatenate(own, axis=1) if own else np.zeros((number, 1, self._width))
 
 
 class MapInputs(LayerInputs):
@@ -137,14 +139,29 @@ class MapInputs(LayerInputs):
         return np.concatenate([none, *map(self._map.columns, maps)], axis=1)
 
     def _run(self, rows: Array) -> Iterator[tuple[slice, Array]]:
-        inputs = self._problem.fitness_inputs.inputs
-        for part, piece in read_shards(take(inputs, rows) if len(rows) < count(inputs) else inputs):
-            (use,) = self._problem.backend.activations(piece, self._info.name)
+        for part, (use,) in _read_uses(self._problem, self._info.name, rows):
             maps = use.entering["weight"]
             if maps.ndim != 2 + len(self._info.parameters["weight"].shape[2:]):
                 raise UsageError(f"'{self._info.name}' is a convolution over several frames at once")
             self._shape = maps.shape[1:]
             yield part, maps
+
+
+def _read_uses(problem: Problem, layer: str, rows: Array) -> Iterator[tuple[slice, tuple[Activation, ...]]]:
+    """Give the activations of a layer for some fitness inputs, piece by piece: from a cut there, or from passes.
+
+    Trials in the layer need the cut anyway, and the model has run up to it then.
+    """
+    first = problem.activation_at(layer, rows[:1])
+    if first is None:
+        inputs = problem.fitness_inputs.inputs
+        for part, piece in read_shards(take(inputs, rows) if len(rows) < count(inputs) else inputs):
+            yield part, problem.backend.activations(piece, layer)
+        return
+    size = first.leaving.nbytes + sum(array.nbytes for array in first.entering.values())
+    for part in batches(len(rows), max(EVEN, min(SHARD, MAX_PIECE_BYTES // max(1, size)))):
+        found = problem.activation_at(layer, rows[part])
+        yield part, () if found is None else (found,)
 
 
 def _buffer(problem: Problem, n: int, width: int) -> RowBuffer:

@@ -21,7 +21,7 @@ from arachne.localise.fisher import Fisher
 from arachne.localise.ranked import first_largest
 from arachne.model.backend import ModelBackend
 from arachne.model.passes import resuming_passes
-from arachne.model.values import Array, LayerInfo
+from arachne.model.values import Activation, Array, LayerInfo
 from arachne.search.state import Candidate, SearchResult, SearchState, fitness
 from arachne.tasks import margins
 from arachne.weights.edit import LowRankEdit
@@ -116,6 +116,11 @@ class Problem:
             self._own_cuts[1],
             self.rounded_tail,
         )
+
+    def activation_at(self, layer: str, rows: Array) -> Activation | None:
+        """Return what enters and leaves a layer for some fitness inputs, from a cut there; None if no cut tells it."""
+        cuts, numbers = self._own_cuts
+        return cuts.at([layer]).activation((cuts.positions if numbers is None else cuts.positions[numbers])[rows])
 
     def edited_scores(self, edits: Sequence[LowRankEdit]) -> Iterator[Array]:
         """Give the scores of all fitness inputs with each of some edits, `(n, classes)`, those of a layer in a row."""

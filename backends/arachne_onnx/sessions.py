@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.metadata
-import os
 import re
 import threading
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,6 +11,7 @@ import numpy as np
 import onnxruntime as ort
 from onnx import ModelProto, NodeProto, TensorProto
 
+from arachne.adapting.side_by_side import allowed_threads
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError, did_you_mean
 from arachne.model.values import Array
 from arachne_onnx.checks import every_node
@@ -76,7 +76,7 @@ class Device:
         """
         options = ort.SessionOptions()
         # Inherited thread counts ignore the affinity mask and every other session; both are set here.
-        options.intra_op_num_threads = threads()
+        options.intra_op_num_threads = allowed_threads()
         options.inter_op_num_threads = 1
         # An arena keeps the most that a session ever needed, and there may be a dozen sessions of a model.
         options.enable_cpu_mem_arena = False
@@ -156,27 +156,6 @@ class Program:
     def providers(self) -> tuple[str, ...]:
         """The execution providers of the session, in order of preference."""
         return tuple(self._session.get_providers())
-
-
-MAX_THREADS = 1024
-"""The most threads that a session may be told to use."""
-
-
-def threads() -> int:
-    """The number of processors this process may use; a worker that shares a machine gets a share.
-
-    Raises:
-        UsageError: `ARACHNE_THREADS` is no such number.
-    """
-    given = os.environ.get("ARACHNE_THREADS")
-    if given is not None:
-        if not (given.isdecimal() and len(given) <= 4 and 1 <= int(given) <= MAX_THREADS):
-            raise UsageError(f"ARACHNE_THREADS is '{given[:40]}', expected a number of threads from 1 to {MAX_THREADS}")
-        return int(given)
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # no affinity masks on this system
-        return os.cpu_count() or 1
 
 
 def both_packages() -> bool:

@@ -146,8 +146,10 @@ class TorchBackend(RunnerBackend):
     def _forward(self, inputs: Inputs) -> Array:
         """Class scores, batch by batch."""
         with torch.no_grad():
-            parts = [to_array(self._runner.scores(batch).float()) for batch in self._runner.batches(inputs)]
-        return np.concatenate(parts)
+            parts = self._runner.run_all(
+                lambda runner, batch: to_array(runner.scores(batch).float()), self._runner.batches(inputs)
+            )
+            return np.concatenate(list(parts))
 
     @one_thread()
     def _weight_gradients(self, inputs: Inputs, loss: LossGradient, parameters: Sequence[tuple[str, str]]) -> Weights:

@@ -8,25 +8,35 @@ then runs the first part alone, with its own values in the slots of the paramete
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from arachne.adapting.batch_axis import BatchAxis
+from arachne.adapting.outputs import join_activations
 from arachne.model.backend import Cut, LossGradient, Weights, compute_gradient
-from arachne.model.values import Array, Inputs, batches, count, take
+from arachne.model.values import EVEN, Activation, Array, Inputs, batches, count, take
 from arachne_torch.gradients import gradients_of, pull_back, push
 from arachne_torch.layers import Layer
 from arachne_torch.output_head import find_output_head
 from arachne_torch.recorder import Picker, Recording, record
 from arachne_torch.running import MAX_BATCH_BYTES, Runner, as_tensor, to_array
-from arachne_torch.tape import NotRecordableError, RecordedCall, Tape, Values, run
+from arachne_torch.tape import (
+    NotRecordableError,
+    RecordedCall,
+    Tape,
+    Values,
+    required_slots,
+    run,
+    select_needed,
+    split_steps,
+)
 from arachne_torch.threads import one_thread
-from arachne_torch.trace import TorchTrace
-from arachne_torch.watch import Recorder
+from arachne_torch.trace import Pass, TorchTrace
+from arachne_torch.watch import Recorder, Watch
 
 SMALL_BATCH_ROWS, LARGE_BATCH_ROWS = 3, 5
 """The two batch sizes a model is recorded with."""
@@ -76,12 +86,12 @@ class TorchCut(Cut):
         self._inputs = inputs
         self._then = {} if self._batch_axis else runner.snapshot()
         touched = {tape.named[slice_.name] for layer in layers.values() for slice_ in layer.stored.values()}
-        before, behind = _split_steps(tape, at, touched)
-        self._all = _select_needed(behind, {tape.output})
-        self._up_to_head = _select_needed(behind[: behind.index(head) + 1], {self._leaving})
-        self._from_head = _select_needed([step for step in behind if step is not head], {tape.output})
+        before, behind = split_steps(tape, at, touched)
+        self._all = select_needed(behind, {tape.output})
+        self._up_to_head = select_needed(behind[: behind.index(head) + 1], {self._leaving})
+        self._from_head = select_needed([step for step in behind if step is not head], {tape.output})
         self._in_place = any(step.mutates for step in behind)
-        crossing = _required_slots(self._all, tape.output) | _required_slots(self._up_to_head, self._leaving)
+        crossing = required_slots(self._all, tape.output) | required_slots(self._up_to_head, self._leaving)
         with torch.no_grad():
             self._own = {
                 number: runner.parameters[name].detach().clone()
@@ -105,6 +115,14 @@ class TorchCut(Cut):
         return np.concatenate(found)
 
     @one_thread()
+    def activation(self, rows: Array) -> Activation | None:
+        """Watch the recorded calls up to the layer's own."""
+        if self._batch_axis is None or self._layers[self.layer].info.uses != 1 or not len(rows):
+            return None
+        with torch.no_grad():
+            return join_activations(list(self._runner.run_steps(self._watch, self._parts(rows))))[self.layer][0]
+
+    @one_thread()
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         """Run everything behind the layer on these outputs."""
         if self._batch_axis is None:
@@ -122,8 +140,8 @@ class TorchCut(Cut):
         changed: dict[int, Tensor] = {}
         for (layer, parameter), values in weights.items():
             self._change(changed, layer, parameter, values)
-        found = [self._run(self._all, self._tape.output, part, changed) for part in self._parts(rows)]
-        return np.concatenate([self._no_scores, *found])
+        run = partial(self._run, self._all, self._tape.output, given=changed)
+        return np.concatenate([self._no_scores, *self._runner.run_steps(run, self._parts(rows))])
 
     @one_thread()
     def _weight_gradients(self, weights: Weights, loss: LossGradient, rows: Array | None) -> Weights:
@@ -155,11 +173,12 @@ class TorchCut(Cut):
         self, loss: LossGradient, rows: Array, start: int, given: Mapping[int, Tensor], wanted: Sequence[Tensor]
     ) -> None:
         """Add the gradients of the rows from `start` on; rows without a loss gradient skip the backward pass."""
+        values = {at: leaf.detach() for at, leaf in given.items()}
+        run = partial(self._run, self._all, self._tape.output, given=values)
         seeds, done = [], start
-        for part in self._parts(rows[start:]):
-            scores = self._run(self._all, self._tape.output, part, {at: leaf.detach() for at, leaf in given.items()})
-            seeds.append(compute_gradient(loss, scores, slice(done, done + len(part))))
-            done += len(part)
+        for scores in self._runner.run_steps(run, self._parts(rows[start:])):
+            seeds.append(compute_gradient(loss, scores, slice(done, done + len(scores))))
+            done += len(scores)
         seed = np.concatenate(seeds)
         needed = np.flatnonzero(seed.any(axis=1))
         for some in batches(len(needed), self._affordable):
@@ -181,6 +200,17 @@ class TorchCut(Cut):
                 size += sum(result.nbytes for result in results if isinstance(result, Tensor))
         own = sum(tensor.nbytes for tensor in self._own.values())
         return max(1, min(MAX_GRADIENT_ROWS, max(MAX_BATCH_BYTES // 4, own) * len(few) // max(size, 1)))
+
+    def _watch(self, part: Array | range) -> Mapping[str, Sequence[Activation]]:
+        """Run the recorded calls up to the layer on some rows, and watch it."""
+
+        def run(watch: Watch) -> Tensor:
+            with watch:
+                found: Tensor = self._run_steps(self._up_to_head, part, {})[self._leaving]
+            return found
+
+        own = {name: self._own[number] for name, number in self._tape.named.items() if number in self._own}
+        return Pass(self._runner, len(part), run, [self.layer], own).seen
 
     def _trace_outputs(self, rows: Array | None) -> Array:
         trace = TorchTrace(self._runner, take(self._inputs, rows), [self.layer], gradients=False, weights=self._then)
@@ -247,16 +277,20 @@ class TorchCut(Cut):
         """Compute every tensor that crosses the cut, for all inputs."""
         crossing = crossing - self._tape.constants.keys() - set(self._tape.named.values())
         parts: dict[int, list[Tensor]] = {number: [] for number in crossing}
-        steps = _select_needed(before, crossing)
+        steps = select_needed(before, crossing)
         named = {number: self._runner.parameters[name].detach() for name, number in self._tape.named.items()}
         opaque = any(step.opaque for step in steps)
-        for part in batches(self._n, self._runner.rows):
+
+        def run_part(part: slice) -> Values:
             batch = take(inputs, part)
             if opaque:
-                values = self._pick_from_pass(batch, crossing)
-            else:
-                values = {**self._tape.constants, **named, **_input_slots(self._tape, self._runner, batch)}
-                run(steps, values, part.stop - part.start)
+                return self._pick_from_pass(batch, crossing)
+            values = {**self._tape.constants, **named, **_input_slots(self._tape, self._runner, batch)}
+            run(steps, values, part.stop - part.start)
+            return {number: values[number] for number in crossing}
+
+        each = batches(self._n, max(EVEN, self._runner.rows))
+        for values in map(run_part, each) if opaque else self._runner.run_steps(run_part, each):
             for number in crossing:
                 parts[number].append(values[number])
         return {number: _concatenate(found, self._tape.batch_axes[number]) for number, found in parts.items()}
@@ -345,50 +379,3 @@ def _concatenate(parts: Sequence[Tensor], batch_axis: BatchAxis | None) -> _Cros
     except RuntimeError:
         raise NotRecordableError("a tensor that crosses the cut has other sizes for other inputs") from None
     return _CrossingTensor(whole, axis, folded)
-
-
-def _split_steps(tape: Tape, start: int, touched: set[int]) -> tuple[list[RecordedCall], list[RecordedCall]]:
-    """Split the steps into those that no candidate can change and those behind the cut.
-
-    Steps that depend on touched parameters are behind the cut. If one of them works in place, order matters, and all
-    steps from the cut on are behind it. Steps that depend on the number of rows alone (`arange(n)`) are on both sides.
-    """
-    ordered = any(step.mutates for step in tape.steps[start:])
-    hot = set(touched)
-    before: list[RecordedCall] = []
-    behind: list[RecordedCall] = []
-    for at, step in enumerate(tape.steps):
-        if step.expects is not None and step.takes & hot:
-            raise NotRecordableError("its course depends on what the layers give")
-        if step.opaque and (step.takes & hot or (ordered and at >= start)):
-            raise NotRecordableError(step.opaque)
-        if step.expects is None and ((ordered and at >= start) or step.takes & hot):
-            behind.append(step)
-            hot.update(number for number, _ in step.gives)
-            continue
-        before.append(step)
-        if not step.follows and any(tape.batch_axes[number] != BatchAxis(None) for number, _ in step.gives):
-            behind.append(step)
-    return before, behind
-
-
-def _required_slots(steps: Sequence[RecordedCall], wanted: int) -> set[int]:
-    """List the slots that some steps read before they fill them."""
-    entering: set[int] = set()
-    given: set[int] = set()
-    for step in steps:
-        entering |= step.takes - given
-        given.update(number for number, _ in step.gives)
-    return entering | ({wanted} - given)
-
-
-def _select_needed(steps: Sequence[RecordedCall], wanted: set[int]) -> list[RecordedCall]:
-    """Select the steps that some slots need, and note after which step each slot can be dropped."""
-    alive = set(wanted)
-    kept: list[RecordedCall] = []
-    for step in reversed(steps):
-        if step.mutates or step.expects is not None or any(number in alive for number, _ in step.gives):
-            around = step.takes | {number for number, _ in step.gives}
-            kept.append(replace(step, drops=tuple(around - alive)))
-            alive |= step.takes
-    return kept[::-1]

@@ -14,7 +14,7 @@ from arachne.adapting.exporting import exporter_faults, quiet_exporter, random_i
 from arachne.errors import ModelError
 from arachne.io.files import atomic_write
 from arachne.model.values import Array, Inputs, LayerInfo, count, take
-from arachne_torch.running import evaluating
+from arachne_torch.as_found import evaluating
 
 MAX_BATCH_ROWS = 1 << 16
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+import copy
+import queue
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,8 +15,10 @@ from torch import Tensor, nn
 
 from arachne.adapting.outputs import JOINED_BY, are_probabilities
 from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, translate_error
+from arachne.adapting.side_by_side import allowed_threads, run_side_by_side
 from arachne.errors import ArachneError, DataError, ModelError, UsageError, did_you_mean
 from arachne.model.values import EVEN, Array, Inputs, count, take
+from arachne_torch.as_found import as_found, plain_attention, random_state
 from arachne_torch.batch_axis import BatchAxes, find_batch_axes
 from arachne_torch.bounds import Bounded
 from arachne_torch.derived import DerivedWeight, find_derived
@@ -21,8 +26,12 @@ from arachne_torch.layers import Layer
 from arachne_torch.output_head import check_output_head, find_output_head, finish, join_outputs
 from arachne_torch.program import Program
 from arachne_torch.tensor_ids import TensorIds
+from arachne_torch.threads import has_twins, in_a_thread, make_twin
 from arachne_torch.unsupported import unreached_parameters
 from arachne_torch.watch import Recorder, Watch
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 MAX_BATCH_BYTES = 64 * 2**20
 """The intermediate results of one batch may take this many bytes, or as many as the weights if that is more."""
@@ -52,6 +61,7 @@ class Runner(BatchRunner):
         shape: The shape of one input's outputs, `(classes,)` for class scores.
         looked: Whether inputs have been seen.
         in_place: Whether some call of a pass changes a tensor it was given.
+        draws: Whether a pass has drawn random numbers.
         batch_axes: The batch axes of the tensors of every use of every layer.
         turned: Whether the weight of each layer is stored transposed.
         unreached: Parameters that belong to no layer, with the reason.
@@ -74,6 +84,7 @@ class Runner(BatchRunner):
         self.shape: tuple[int, ...] = ()
         self.looked = False
         self.in_place = True
+        self.draws = False
         self.batch_axes: dict[str, list[BatchAxes]] = {}
         self.turned: dict[str, bool] = {}
         self.unreached: dict[str, str] = {}
@@ -156,6 +167,41 @@ class Runner(BatchRunner):
         most = self.rows // 4 if gradients else min(self.rows, max(EVEN, self.passing_rows))
         return self.split_batches(inputs, max(1, most))
 
+    def run_all(self, work: Callable[[Runner, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Give what some work with the model gives for each item, in order, several at a time if one takes long.
+
+        A thread has a twin of the module, with the same tensors. A model that draws random numbers, computes its
+        weights or cannot be copied runs in this thread alone.
+        """
+        with plain_attention():
+            yield from run_side_by_side(partial(work, self), items, partial(self._run_beside, work))
+
+    def run_steps(self, work: Callable[[Item], Result], items: Iterable[Item]) -> Iterator[Result]:
+        """Give what some work with recorded calls gives for each item, as `run_all` does; it needs no module."""
+        return run_side_by_side(work, items, lambda: None if self._runs_alone else in_a_thread(work))
+
+    @property
+    def _runs_alone(self) -> bool:
+        return self.draws or self.device.type != "cpu"
+
+    def _run_beside(self, work: Callable[[Runner, Item], Result]) -> Callable[[Item], Result] | None:
+        if self._runs_alone or self.derived or not has_twins(self.module):
+            return None
+        spare: queue.SimpleQueue[Runner] = queue.SimpleQueue()
+        for _ in range(allowed_threads()):
+            twin = copy.copy(self)
+            twin.module = make_twin(self.module)
+            spare.put(twin)
+
+        def run(item: Item) -> Result:
+            twin = spare.get()
+            try:
+                return work(twin, item)
+            finally:
+                spare.put(twin)
+
+        return in_a_thread(run)
+
     def tensors(self, inputs: Inputs) -> Tensor | dict[str, Tensor]:
         """Arrays as tensors on the model's device; floats and bytes in its dtype."""
         if isinstance(inputs, Mapping):
@@ -172,12 +218,12 @@ class Runner(BatchRunner):
     def call(self, inputs: Tensor | dict[str, Tensor]) -> Any:
         """Call the model; an error inside it is reported as a fault of the inputs."""
         try:
-            with _as_found(self.module, self.device), self.override_derived():
-                if not isinstance(inputs, dict):
-                    return self.module(inputs)
-                named = dict(inputs)
+            with as_found(self.module, self.device), self.override_derived():
+                before, named = random_state(), dict(inputs) if isinstance(inputs, dict) else {}
                 ordered = [named.pop(name) for name in self._positional if name in named]
-                return self.module(*ordered, **named)
+                found = self.module(*ordered, **named) if isinstance(inputs, dict) else self.module(inputs)
+                self.draws = self.draws or random_state() != before
+                return found
         except ArachneError:
             raise
         except (RuntimeError, ValueError, TypeError, IndexError, AssertionError) as error:
@@ -280,36 +326,6 @@ def _refresh(module: nn.Module) -> None:
         if isinstance(part, nn.RNNBase):
             listed = zip(part._flat_weights_names, part._flat_weights, strict=True)
             part._flat_weights = [part._parameters.get(name, tensor) for name, tensor in listed]
-
-
-@contextlib.contextmanager
-def _as_found(module: nn.Module, device: torch.device) -> Iterator[None]:
-    """Run in evaluation mode, and restore training flags and the random state afterwards.
-
-    The fused kernel torch has for attention in evaluation mode is left out: it rounds in another way than the calls we
-    see, and a cut would then not give the bits of a full pass.
-    """
-    fused = torch.backends.mha.get_fastpath_enabled()
-    torch.backends.mha.set_fastpath_enabled(False)
-    forked = torch.random.fork_rng(devices=[device] if device.type != "cpu" else [], device_type=device.type)
-    try:
-        with forked, evaluating(module):
-            yield
-    finally:
-        torch.backends.mha.set_fastpath_enabled(fused)
-
-
-@contextlib.contextmanager
-def evaluating(module: nn.Module) -> Iterator[None]:
-    """Run in evaluation mode, and restore the flag of every submodule afterwards."""
-    flags = [(part, part.training) for part in module.modules()]
-    try:
-        for part, _ in flags:
-            part.training = False
-        yield
-    finally:
-        for part, flag in flags:
-            part.training = flag
 
 
 def _evenly_spaced_rows(inputs: Inputs, n: int) -> Array:

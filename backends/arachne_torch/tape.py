@@ -6,8 +6,8 @@ are marked as *opaque*: they cannot be run again, but their results can be taken
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
 from fractions import Fraction
 from typing import Any
 
@@ -130,3 +130,50 @@ def value_at(result: Any, path: tuple[int, ...]) -> Any:
     for position in path:
         result = result[position]
     return result
+
+
+def split_steps(tape: Tape, start: int, touched: set[int]) -> tuple[list[RecordedCall], list[RecordedCall]]:
+    """Split the steps into those that no candidate can change and those behind the cut.
+
+    Steps that depend on touched parameters are behind the cut. If one of them works in place, order matters, and all
+    steps from the cut on are behind it. Steps that depend on the number of rows alone (`arange(n)`) are on both sides.
+    """
+    ordered = any(step.mutates for step in tape.steps[start:])
+    hot = set(touched)
+    before: list[RecordedCall] = []
+    behind: list[RecordedCall] = []
+    for at, step in enumerate(tape.steps):
+        if step.expects is not None and step.takes & hot:
+            raise NotRecordableError("its course depends on what the layers give")
+        if step.opaque and (step.takes & hot or (ordered and at >= start)):
+            raise NotRecordableError(step.opaque)
+        if step.expects is None and ((ordered and at >= start) or step.takes & hot):
+            behind.append(step)
+            hot.update(number for number, _ in step.gives)
+            continue
+        before.append(step)
+        if not step.follows and any(tape.batch_axes[number] != BatchAxis(None) for number, _ in step.gives):
+            behind.append(step)
+    return before, behind
+
+
+def required_slots(steps: Sequence[RecordedCall], wanted: int) -> set[int]:
+    """List the slots that some steps read before they fill them."""
+    entering: set[int] = set()
+    given: set[int] = set()
+    for step in steps:
+        entering |= step.takes - given
+        given.update(number for number, _ in step.gives)
+    return entering | ({wanted} - given)
+
+
+def select_needed(steps: Sequence[RecordedCall], wanted: set[int]) -> list[RecordedCall]:
+    """Select the steps that some slots need, and note after which step each slot can be dropped."""
+    alive = set(wanted)
+    kept: list[RecordedCall] = []
+    for step in reversed(steps):
+        if step.mutates or step.expects is not None or any(number in alive for number, _ in step.gives):
+            around = step.takes | {number for number, _ in step.gives}
+            kept.append(replace(step, drops=tuple(around - alive)))
+            alive |= step.takes
+    return kept[::-1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from torch import Tensor
 
 from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
 from arachne.adapting.outputs import join_activations, join_gradients
-from arachne.errors import ModelError
+from arachne.errors import ArachneError, ModelError
 from arachne.model.backend import ActivationAccumulator, Seeds, Trace
 from arachne.model.values import Activation, Array, Inputs, count
 from arachne_torch.batch_axis import BatchAxes, to_batch_first
@@ -46,7 +47,9 @@ class TorchTrace(Trace):
         # Weights need no gradient here, so no graph is kept before the first of the layers.
         fixed = weights or {name: tensor.detach() for name, tensor in runner.parameters.items()}
         with runner.swap_parameters(fixed), torch.set_grad_enabled(gradients):
-            self._passes = [_Pass(runner, batch, layers, fixed) for batch in runner.batches(inputs)]
+            run, batches = partial(_run_batch, layers=layers, fixed=fixed), runner.batches(inputs)
+            found = map(partial(run, runner), batches) if gradients else runner.run_all(run, batches)
+            self._passes = list(found)
         self.activations = join_activations([one.seen for one in self._passes])
         for one in self._passes:
             one.seen.clear()
@@ -73,12 +76,27 @@ def observe(
     fixed = {name: tensor.detach() for name, tensor in runner.parameters.items()}
     done = 0
     for batch in runner.batches(inputs, gradients=seeds is not None):
-        with runner.swap_parameters(fixed), torch.set_grad_enabled(seeds is not None):
-            one = _Pass(runner, batch, layers, fixed, observer)
-        if seeds is not None:
-            one.show(list(seeds(slice(done, done + one.n))))
-        done += one.n
-        del one  # before the next one is made
+        with runner.swap_parameters(fixed), torch.set_grad_enabled(seeds is not None), suppress(_PassOverError):
+            one = _run_batch(runner, batch, layers, fixed, observer)
+            if seeds is not None:
+                one.show(list(seeds(slice(done, done + one.n))))
+            del one  # before the next one is made
+        done += count(batch)
+
+
+class _PassOverError(ArachneError):
+    """Ends a pass behind the last layer that an observer wants."""
+
+
+def _run_batch(
+    runner: Runner,
+    batch: Inputs,
+    layers: Sequence[str],
+    fixed: Mapping[str, Tensor],
+    observer: ActivationAccumulator | None = None,
+) -> Pass:
+    """Run the model on one batch and watch some layers."""
+    return Pass(runner, count(batch), partial(runner.scores, batch), layers, fixed, observer)
 
 
 class _Handle:
@@ -110,12 +128,13 @@ class _Reader:
         observer.gradient(layer, use, self(as_view(gradient)))
 
 
-class _Pass:
+class Pass:
     """One batch: the activations of each layer, and its outputs as part of the graph.
 
     Args:
         runner: The model.
-        inputs: The batch.
+        n: How many inputs it has.
+        run: Runs the model, or a part of it, on the batch while it is watched; gives the scores.
         layers: Names of the layers.
         fixed: Tensors that replace the model's.
         observer: Receives the activations, which are then not stored.
@@ -124,20 +143,21 @@ class _Pass:
     def __init__(
         self,
         runner: Runner,
-        inputs: Inputs,
+        n: int,
+        run: Callable[[Watch], Tensor],
         layers: Sequence[str],
         fixed: Mapping[str, Tensor],
         observer: ActivationAccumulator | None = None,
     ) -> None:
-        self.n = count(inputs)
-        self._size = runner.padded_size(count(inputs))
+        self.n = n
+        self._size = runner.padded_size(n)
         self._runner = runner
         self._observer = observer
         self._tensor_ids = runner.tensor_ids(fixed)
         self.seen: dict[str, list[Activation]] = {layer: [] for layer in layers}
         self._uses = dict.fromkeys(layers, 0)
         self._handles: dict[str, list[_Handle | None]] = {layer: [] for layer in layers}
-        self.scores = runner.scores(inputs, Watch(self._tensor_ids, self._watch))
+        self.scores = run(Watch(self._tensor_ids, self._watch))
 
     def show(self, seeds: Sequence[Array]) -> None:
         """Show the gradients for some seeds as the backward passes reach them; the last one uses up the graph.
@@ -193,6 +213,8 @@ class _Pass:
             self.seen[layer].append(activation)
         else:
             self._observer.activation(layer, self._uses[layer], activation)
+            if not probed and self._observer.is_enough(layer, self._uses[layer]):
+                raise _PassOverError(f"nothing behind layer '{layer}' is wanted")
         self._uses[layer] += 1
         if not probed:
             return result

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 import arachne
+from arachne.adapting.side_by_side import run_side_by_side
 from arachne.data.labelled import LabelledData
 from arachne.errors import NothingWithinBudgetError
 from arachne.model.values import Array
@@ -56,7 +57,8 @@ def resnet50(n: int) -> tuple[nn.Module, LabelledData]:
     )
     last, network.fc = network.fc, nn.Identity()  # type: ignore[assignment]
     with torch.no_grad():
-        features = torch.cat([network(torch.from_numpy(some)) for some in np.array_split(pictures, -(-n // 16))])
+        batches = (torch.from_numpy(some) for some in np.array_split(pictures, -(-n // 16)))
+        features = torch.cat(list(run_side_by_side(network, batches, lambda: torch.no_grad()(network.forward))))
     network.fc = last
     alone = nn.Sequential(last)
     fit_last(alone, features.numpy()[: n // 2], kinds[: n // 2], classes=1000)

@@ -9,6 +9,7 @@ import pytest
 from onnx import NodeProto, TensorProto, helper, numpy_helper
 
 import arachne
+from arachne.adapting.side_by_side import allowed_threads
 from arachne.decisions.losses import cross_entropy
 from arachne.errors import DataError, EnvironmentFaultError, ModelError, UsageError
 from arachne.model.values import Array
@@ -16,7 +17,7 @@ from arachne.testing import Network
 from arachne.testing.networks import convnet, mlp, random_inputs, two_inputs
 from arachne_onnx import OnnxBackend
 from arachne_onnx.cut import OnnxCut
-from arachne_onnx.sessions import both_packages, threads
+from arachne_onnx.sessions import both_packages
 from tests.backends.onnx_networks import build_model, model_of, numbers
 
 pytestmark = pytest.mark.backend("onnx")
@@ -351,7 +352,7 @@ def test_both_runtime_packages_together_are_told(monkeypatch: pytest.MonkeyPatch
 
 def test_threads_are_those_this_process_may_use(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.sched_getaffinity", lambda process: {0, 5, 7}, raising=False)
-    assert threads() == 3
+    assert allowed_threads() == 3
 
 
 @pytest.mark.parametrize("batch", [1, "n"])

@@ -11,12 +11,12 @@ import pytest
 from onnx import GraphProto, ModelProto, NodeProto, TensorProto, helper, numpy_helper
 
 import arachne
+from arachne.adapting.side_by_side import allowed_threads
 from arachne.decisions.losses import cross_entropy
 from arachne.errors import EnvironmentFaultError, ModelError, UsageError
 from arachne.model.values import Array
 from arachne.testing.networks import convnet, random_inputs
 from arachne_onnx import OnnxBackend
-from arachne_onnx.sessions import threads
 from tests.backends.onnx_networks import model_of
 
 pytestmark = pytest.mark.backend("onnx")
@@ -239,6 +239,6 @@ def test_a_recurrent_layer_with_inputs_first_is_refused_by_the_runtime_in_one_se
 def test_a_number_of_threads_that_is_none_is_refused(given: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ARACHNE_THREADS", given)
     with pytest.raises(UsageError, match="expected a number of threads from 1 to 1024"):
-        threads()
+        allowed_threads()
     monkeypatch.setenv("ARACHNE_THREADS", "2")
-    assert threads() == 2
+    assert allowed_threads() == 2
