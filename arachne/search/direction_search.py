@@ -2,13 +2,17 @@
 
 For each layer, a search fits changes of rank r once without each fold, and counts what they do to the inputs of that
 fold. Layer and point (a strength, or a point of a path of training) are told apart by these counts alone.
+
+Where the fault marks few of the inputs of a dense layer (a stuck pixel, a sticker), a second fit uses these alone. All
+others then tell nothing of the fault, and estimates from some hundred negatives are far less noisy; but a fault that
+only shows against its surroundings, such as rows that are dark, is seen better by the first.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -23,7 +27,7 @@ from arachne.search.directions import SecondMoments
 from arachne.search.folds import fold_numbers
 from arachne.search.layer_inputs import LayerInputs, read_layer_inputs
 from arachne.search.problem import Problem
-from arachne.search.shifts import Kinds, Shifts
+from arachne.search.shifts import MIN_T, Kinds, Shifts
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.weights.edit import LowRankEdit
 
@@ -32,6 +36,17 @@ LINEAR_LAYERS = ("dense", "conv", "recurrent")
 
 MAX_KEPT = 2
 """Of how many layers that is kept which fits are made of."""
+
+MAX_MARKED_SHARE = 0.5
+"""The largest share of a layer's inputs that a fault may mark for these to be fitted alone."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """A layer to change, by all of its inputs or by those alone that the fault marks."""
+
+    info: LayerInfo
+    is_narrow: bool = False
 
 
 @dataclass(frozen=True, eq=False)
@@ -47,6 +62,7 @@ class Material:
         folds: The fold of each fitness input `(inputs,)`.
         is_near: Whether it is one of the dense layers at the end.
         is_cheap: Whether a trial there costs no part of the model: that of whole numbers does.
+        is_narrow: Whether the fits use only inputs of the layer that the fault marks.
     """
 
     info: LayerInfo
@@ -57,6 +73,17 @@ class Material:
     folds: Array
     is_near: bool
     is_cheap: bool
+    is_narrow: bool = False
+
+    @property
+    def is_marked(self) -> bool:
+        """Whether the fault marks some inputs of the layer and leaves most of them as they are."""
+        return bool(0 < len(self.marked_inputs(-1)) <= MAX_MARKED_SHARE * np.count_nonzero(self.moments.sizes))
+
+    def marked_inputs(self, without: int) -> Array:
+        """Return the numbers of the layer's inputs that the fault marks: it moves them by more than chance does."""
+        shift, errors = self.shifts.mean(without), self.moments.deviations / np.sqrt(self.shifts.count(without))
+        return np.flatnonzero((shift != 0) & (np.abs(shift) >= MIN_T * errors))
 
     def rows_in(self, fold: int) -> Array:
         """Return the fitness inputs of a fold."""
@@ -65,7 +92,13 @@ class Material:
     def whiten(self, differences: Array, without: int) -> tuple[Array, Array]:
         """Return differences of inputs `(width, k)` as vectors that the weights meet, M and R M `(n, columns)`."""
         columns = self.inputs.columns(differences)
-        return columns, self.moments.solve(columns, without)
+        if not self.is_narrow:
+            return columns, self.moments.solve(columns, without)
+        marked, (inside, solved) = self.marked_inputs(without), np.zeros((2, *columns.shape))
+        if len(marked):
+            inside[marked] = columns[marked]
+            solved[marked] = self.moments.narrow(marked).solve(columns[marked], without)
+        return inside, solved
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,16 +157,20 @@ class DirectionSearch(Searcher):
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if problem.fitness_inputs.decisions is not None or not problem.fitness_inputs.task.SINGLE:
             raise UsageError("this search compares whole inputs, and needs one label for each")
-        self.layers(problem)
+        self.sites(problem)
         folds = fold_numbers(problem, self.folds, rng=np.random.default_rng(0))  # searches share what they gather
         fitness = float(problem.fitness_inputs.weights @ problem.originally_right)
         return SearchState({"folds": folds}, {"layer": 0, "fold": 0}, (Generation(0, fitness, 0, 0, 0, 0),))
 
     def step(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Fit one layer without one fold, and judge every point by the inputs of that fold."""
-        layers, (number, fold) = self.layers(problem), _at(state)
+        sites, (number, fold) = self.sites(problem), _at(state)
         arrays, folds = dict(state.arrays), state.arrays["folds"]
-        material = gather(problem, layers[number], folds, self.folds)
+        site = sites[number]
+        material = replace(gather(problem, site.info, folds, self.folds), is_narrow=site.is_narrow)
+        if material.is_narrow and not material.is_marked:
+            arrays[f"{number}: judged"] = problem.originally_right[None][:0]
+            return self._move_on(problem, arrays, number + 1, 0, state.history)
         found, judged = self.fit(problem, material, fold, rng=rng)
         arrays |= {f"{number}: {name} {fold}": array for name, array in found.items()}
         before = arrays.get(f"{number}: judged")
@@ -145,12 +182,18 @@ class DirectionSearch(Searcher):
             arrays |= {f"{number}: {name}": array for name, array in whole.items()}
         history = (*state.history, _generation(problem, state.history[-1], right, len(judged)))
         number, fold = (number, fold + 1) if fold + 1 < self.folds else (number + 1, 0)
-        stopped = "all layers are done" if number == len(layers) else None
+        return self._move_on(problem, arrays, number, fold, history)
+
+    def _move_on(
+        self, problem: Problem, arrays: dict[str, Array], number: int, fold: int, history: tuple[Generation, ...]
+    ) -> SearchState:
+        """Return the state before the fit of a site without a fold; there may be none left."""
+        stopped = "all layers are done" if number == len(self.sites(problem)) else None
         return SearchState(arrays, {"layer": number, "fold": fold}, history, stopped)
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         """Return the points that no other beats out of fold, in layers where every fold has been judged."""
-        layers, original = self.layers(problem), problem.fitness_inputs.deficits_by_term(problem.original_scores)
+        sites, original = self.sites(problem), problem.fitness_inputs.deficits_by_term(problem.original_scores)
         done = range(_at(state)[0])
         by_layer = [state.arrays[f"{number}: judged"] for number in done]
         right = np.concatenate([problem.originally_right[None][:0], *by_layer])
@@ -160,7 +203,7 @@ class DirectionSearch(Searcher):
         judged: list[Array] = []
         for row in select_front(problem, right, costs=costs):
             number, point = pairs[row]
-            edits.append(_edit(layers[number], *self.change(_own_arrays(state.arrays, number), point)))
+            edits.append(_edit(sites[number].info, *self.change(_own_arrays(state.arrays, number), point)))
             judged.append(right[row])
         order = sorted(range(len(edits)), key=lambda one: edits[one].key)  # those of a layer share a pass
         scores = problem.edited_scores([edits[one] for one in order])
@@ -171,6 +214,14 @@ class DirectionSearch(Searcher):
         totals = [int(one.deficits.sum()) for one in front if one.deficits is not None]
         best = int(np.argmin(totals)) if totals and min(totals) < int(original.sum()) else 0
         return problem.result(state, *(front or [nothing]), original=original, chosen=best)
+
+    def sites(self, problem: Problem) -> list[Site]:
+        """Return the layers to change; the dense ones at the end come twice, the second time by marked inputs."""
+        return [
+            Site(info, is_narrow)
+            for info in self.layers(problem)
+            for is_narrow in ((False, True) if problem.is_near(info) else (False,))
+        ]
 
     def layers(self, problem: Problem) -> list[LayerInfo]:
         """Return the layers to change, the last one first: those of the dense tail, or where it is short, others too.

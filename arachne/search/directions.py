@@ -75,6 +75,10 @@ class SecondMoments:
         found: Array = (vectors - seen) / added
         return found
 
+    def narrow(self, columns: Array) -> SecondMoments:
+        """Return the second moments of some columns of the rows, by their numbers."""
+        return SecondMoments(np.concatenate([own[:, columns] for _, own in self._pieces()]), self.folds)
+
     def _factor(self, kept: Array, without: int, added: float) -> tuple[Array, bool]:
         """Factorise S + ρ I, or N ρ I + H Hᵀ where that is smaller."""
         if self._is_long:
@@ -99,6 +103,12 @@ class SecondMoments:
         """The root mean square of each column `(n,)`."""
         squares = _add(np.einsum("ij,ij->j", own, own) for _, own in self._pieces())
         return np.asarray(np.sqrt(squares / max(1, len(self.rows))))
+
+    @cached_property
+    def deviations(self) -> Array:
+        """The standard deviation of each column `(n,)`."""
+        means = _add(own.sum(axis=0) for _, own in self._pieces()) / max(1, len(self.rows))
+        return np.asarray(np.sqrt(np.maximum(np.square(self.sizes) - np.square(means), 0.0)))
 
     def _products(self, fold: int) -> Array:
         """Return Hᵀ H of the rows of a fold."""

@@ -49,7 +49,7 @@ class Erase(DirectionSearch):
 
     def passes(self, problem: Problem) -> float:
         total = 0.0
-        for info in self.layers(problem):
+        for info in (site.info for site in self.sites(problem)):
             near = problem.is_near(info)
             tried = self._strength_count(near=near, cheap=False) * (1 if near else len(DEEP_RANKS))
             total += share_behind(problem, [info.name]) * MEASURED * tried

@@ -68,7 +68,7 @@ class LowRank(DirectionSearch):
 
     def passes(self, problem: Problem) -> float:
         total = 0.0
-        for info in self.layers(problem):
+        for info in (site.info for site in self.sites(problem)):
             if behind := share_behind(problem, [info.name]):
                 steps, most = self._steps(near=problem.is_near(info), cheap=False)
                 rows = share_of_rows(problem, most, self.folds) if steps_run_model(problem, [info.name]) else 0.0

@@ -126,6 +126,10 @@ class Shifts:
             mean[np.abs(mean) < min_t * np.sqrt(variance / n)] = 0
         return mean
 
+    def count(self, without: int = -1) -> int:
+        """Return the number of negatives."""
+        return int(self._leave_out("negative", without)[1].sum())
+
     def _leave_out(self, name: str, without: int) -> tuple[Array, Array]:
         """Return sums `(groups, width)` and counts `(groups,)` without a fold."""
         sums, counts = self._sums[name], self._counts[name]

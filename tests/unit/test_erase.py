@@ -31,11 +31,11 @@ from arachne.results.result import RepairResult
 from arachne.scoring.evaluators import FastEvaluator, FitnessInputs
 from arachne.search import Erase, LowRank, Pool, Problem, Searcher
 from arachne.search.build import build_problem
-from arachne.search.direction_search import gather
+from arachne.search.direction_search import DirectionSearch, gather
 from arachne.search.directions import RIDGE, SecondMoments, cut_rank, find_directions, max_moment_rows, on_grid
 from arachne.search.layer_inputs import read_layer_inputs
 from arachne.search.shifts import Kinds, Shifts
-from arachne.search.state import Candidate
+from arachne.search.state import Candidate, SearchState
 from arachne.settings import Settings, make_localiser, make_searcher
 from arachne.testing import Network, ReferenceBackend, mlp, random_inputs
 from arachne.testing.networks import branches, dense, residual, shared_layer
@@ -137,6 +137,10 @@ def test_second_moments_of_rows_in_a_file_are_the_same_to_the_bit(
     held, in_file = SecondMoments(values.astype(np.float64), folds), SecondMoments(buffer.array, folds)
     for without in (-1, 0, 2):
         assert np.array_equal(held.solve(vectors, without), in_file.solve(vectors, without))
+        columns = np.array([1, 4, 7])
+        alone = SecondMoments(values[:, columns].astype(np.float64), folds).solve(vectors[columns], without)
+        for moments in (held, in_file):
+            assert np.array_equal(moments.narrow(columns).solve(vectors[columns], without), alone)
     assert np.array_equal(held.sizes, in_file.sizes)
 
 
@@ -278,6 +282,42 @@ def test_a_search_that_ends_early_has_the_layers_it_finished(problem: Problem) -
     assert {layer for one in found.front for layer in one.layers} == {"fc3"}
     at_once = search.search(problem, rng=np.random.default_rng(0), stop=lambda: "time")
     assert not at_once.better
+
+
+def run_to_the_end(search: DirectionSearch, problem: Problem) -> SearchState:
+    rng = np.random.default_rng(0)
+    state = search.begin(problem, rng=rng)
+    while state.stopped is None:
+        state = search.step(problem, state, rng=rng)
+    return state
+
+
+@pytest.mark.parametrize("search", [Erase(strengths=6), LowRank(steps=16)], ids=lambda search: search.name)
+def test_inputs_of_a_layer_that_a_fault_marks_are_also_fitted_alone(problem: Problem, search: DirectionSearch) -> None:
+    arrays, sites = run_to_the_end(search, problem).arrays, search.sites(problem)
+    used = {
+        site.is_narrow: {
+            pixel
+            for name, array in arrays.items()
+            if name.startswith(f"{number}: right")
+            for pixel in np.flatnonzero(array.any(axis=1)).tolist()
+        }
+        for number, site in enumerate(sites)
+        if site.info.name == "fc1"
+    }
+    assert used[True] == {STUCK}
+    assert len(used[False]) > 30
+
+
+def test_where_a_fault_marks_most_inputs_of_a_layer_they_are_not_fitted_twice(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Shifts, "mean", lambda self, without=-1: np.ones(self._sums["negative"].shape[-1]))
+    search = Erase(strengths=6)
+    state = run_to_the_end(search, problem)
+    narrow = {site.is_narrow: len(state.arrays[f"{n}: judged"]) for n, site in enumerate(search.sites(problem))}
+    assert narrow == {False: 6, True: 0}
+    assert search.result(problem, state).front
 
 
 @pytest.mark.parametrize("guards", [False, True])
