@@ -64,9 +64,9 @@ def make_evaluator(
         suspects: The weights candidates change.
         memory: The bytes that the fast evaluator may keep between candidates.
     """
-    if kind == "plain" or (
-        kind == "fast" and fitness_inputs.decisions is not None
-    ):  # routes only support one label for each input
+    # Routes support one label for each input, and sessions that are fed whole numbers round by a step now and then.
+    unsupported = fitness_inputs.decisions is not None or any(info.is_quantised for info in backend.layers)
+    if kind == "plain" or (kind == "fast" and unsupported):
         return PlainEvaluator(backend, fitness_inputs, suspects)
     if kind == "fast" and backend.remote is not None:
         source = RemoteDeficits(backend.remote, fitness_inputs, suspects, memory)

@@ -23,6 +23,10 @@ EFFORTS: dict[str, float | None] = {"quick": 4.0, "normal": 12.0, "thorough": No
 FREE_MULTIPLICATIONS = 1e11
 """Multiplications that a pool may always make: a few seconds of one processor."""
 
+FREE_IN_WHOLE_NUMBERS = 2e12
+"""As many where hidden dense layers at the end hold whole numbers: there the runtime judges each point by a pass, while
+NumPy judges those of a float model by what a few weights change. It takes a minute or two at most."""
+
 MEASURED = 3
 """How often a point is run: by the fold that judges it, by the whole of the seen inputs, and for the choice."""
 
@@ -48,7 +52,8 @@ def allowance(problem: Problem, effort: str, trains: bool = False) -> float:
     if trains and problem.training is not None:
         passes *= 1 + len(problem.training) / len(problem.split.seen)
     per_pass = sum(multiplications(problem).values()) * len(problem.split.seen)
-    return max(passes, FREE_MULTIPLICATIONS / max(1.0, per_pass))
+    whole = problem.rounded_tail is not None and len(problem.rounded_tail.layers) > 1
+    return max(passes, (FREE_IN_WHOLE_NUMBERS if whole else FREE_MULTIPLICATIONS) / max(1.0, per_pass))
 
 
 def multiplications(problem: Problem) -> dict[str, float]:

@@ -221,6 +221,32 @@ def test_dense_layers_of_whole_numbers_are_differentiated_without_rounding(quant
     assert ours @ theirs / np.linalg.norm(ours) / np.linalg.norm(theirs) > 0.98
 
 
+@pytest.mark.parametrize(("free", "left_out"), [(0.0, True), (2e12, False)])
+def test_no_search_of_dense_layers_is_left_out_for_the_passes_of_whole_numbers(
+    free: float, left_out: bool, data: Path, inputs: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import arachne
+    from arachne.data.split import split_by_outcome
+    from arachne.localise import Contrast
+    from arachne.scoring.evaluators import FastEvaluator
+    from arachne.search import Pool, SearchState, effort
+    from arachne.search.build import build_problem
+
+    monkeypatch.setattr(effort, "FREE_MULTIPLICATIONS", 0.0)
+    monkeypatch.setattr(effort, "FREE_IN_WHOLE_NUMBERS", free)
+    source = tmp_path / "digits.onnx"
+    source.write_bytes(resources.files("arachne.demo").joinpath("digits.onnx").read_bytes())
+    backend = arachne.load(quantise(source, tmp_path / "digits.int8.onnx", inputs, "qdq-per-channel"))
+    rng, states = np.random.default_rng(0), list[SearchState]()
+    split = split_by_outcome(backend, arachne.read_data(str(data)), "*:7", rng=rng)
+    suspects = Contrast().localise(backend, split.seen, rng=rng).suspects
+    problem = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    pool = Pool(members=("bias", "erase", "margin", "margin@hidden", "margin@fisher"))
+    pool.search(problem, rng=rng, on_state=states.append)
+    stopped = [str(own.stopped) for own in states[-1].members.values()]
+    assert any("would run the model" in one for one in stopped) == left_out, stopped
+
+
 @pytest.mark.parametrize("form", ["qdq-per-channel", "qoperator", "dynamic"])
 def test_a_quantised_file_is_repaired_in_its_own_numbers(
     form: str, data: Path, inputs: Array, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -252,6 +278,19 @@ def test_a_quantised_file_is_repaired_in_its_own_numbers(
     capsys.readouterr()
     assert run(["apply", str(fix / "patch.json"), str(source), "-o", str(tmp_path / "no.onnx")]) == 3
     assert "in int8" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("form", ["qdq-per-channel", "qoperator", "dynamic"])
+def test_the_papers_search_repairs_a_quantised_file_too(form: str, data: Path, inputs: Array, tmp_path: Path) -> None:
+    import arachne
+    from arachne.settings import make_searcher
+
+    source = tmp_path / "digits.onnx"
+    source.write_bytes(resources.files("arachne.demo").joinpath("digits.onnx").read_bytes())
+    model = quantise(source, tmp_path / "digits.int8.onnx", inputs, form)
+    result = arachne.repair(model, data, "*:7", searcher=make_searcher("de", generations=8), seed=0)
+    assert result.evidence.seen is not None
+    assert result.evidence.seen.repaired > 0
 
 
 @pytest.mark.parametrize("form", ["dynamic", "dynamic-per-channel"])
