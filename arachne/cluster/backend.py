@@ -117,6 +117,19 @@ class ClusterBackend(ModelBackend):
     def _keys(self) -> list[tuple[str, str]]:
         return [(info.name, parameter) for info in self.layers for parameter in info.parameters]
 
+    def _iterate_shards(self, inputs: Inputs, done: int = 0) -> Iterator[tuple[slice, Inputs]]:
+        """Hand over all inputs at once, lazy ones too: the implementations below go over the shards themselves."""
+        return iter([(slice(0, count(inputs)), inputs)][done:])
+
+    def _iterate_pieces(self, inputs: Inputs) -> Iterator[Inputs]:
+        return iter([inputs])
+
+    def _read_all(self, inputs: Inputs) -> Inputs:
+        return inputs
+
+    def _has_several_shards(self, inputs: Inputs) -> bool:
+        return False
+
     def _forward(self, inputs: Inputs) -> Array:
         return join_rows(self.each_shard(call, inputs, "forward"))
 

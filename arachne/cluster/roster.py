@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from distributed import Client
 
 POLL_SECONDS = 0.5
-"""Seconds between two looks at what is waited for."""
+"""Seconds between two checks while waiting."""
 
 LATE_AND_SILENT_SECONDS, SILENT_SECONDS = 5.0, 60.0
 """Seconds without a heartbeat after which a late worker counts as hanging, and after which any worker does."""

@@ -245,7 +245,7 @@ class Team:
         return moved
 
     def _assign_workers(self, pieces: Sequence[Piece], alive: Sequence[str]) -> None:
-        """Assign every shard a worker: neighbours to one, as many to each; those that have one keep it."""
+        """Assign workers to shards: neighbours to the same worker, as many to each; assigned shards keep theirs."""
         counts = dict.fromkeys(alive, 0)
         free = []
         for piece in pieces:

@@ -105,10 +105,7 @@ class ModelBackend(ModelWeights):
     """How many bytes of activations a cut or a tail may hold, as the repair says; beyond, shards are run again."""
 
     remote: RemoteExecutor | None = None
-    """Runs work on shards of inputs in other processes; None where this process computes.
-
-    With one, the implementations get all inputs at once, lazy ones too, and go over the shards themselves.
-    """
+    """Runs work on shards of inputs in other processes; None where this process computes."""
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Refuse a subclass that replaces a final method of this class, perhaps by a helper of the same name.
@@ -139,19 +136,23 @@ class ModelBackend(ModelWeights):
         for layer in layers:
             self.info(layer)
 
-    @final
     def _iterate_shards(self, inputs: Inputs, done: int = 0) -> Iterator[tuple[slice, Inputs]]:
         """Yield `(rows, inputs)` for each call of an adapter's implementation, but for the first `done` ones."""
-        if self.remote is not None:
-            return iter([(slice(0, count(inputs)), inputs)][done:])
         return read_shards(inputs, done)
 
-    @final
     def _iterate_pieces(self, inputs: Inputs) -> Iterator[Inputs]:
         """Yield the inputs of each call whose results are rows: shards, or less of lazy ones where that is much."""
-        if self.remote is not None or not is_lazy(inputs):
+        if not is_lazy(inputs):
             return (piece for _, piece in self._iterate_shards(inputs))
         return (read(inputs, rows) for rows in self._pieces(inputs))
+
+    def _read_all(self, inputs: Inputs) -> Inputs:
+        """Return the inputs as `_trace` and `_cut` get them: in memory."""
+        return read(inputs)
+
+    def _has_several_shards(self, inputs: Inputs) -> bool:
+        """Tell whether the operations go over several shards of these inputs, one after the other."""
+        return count(inputs) > SHARD
 
     def _pieces(self, inputs: Inputs) -> list[slice]:
         """Return the rows that are read at a time: at most a shard, and a share of memory or `MIN_PIECE_BYTES`."""
@@ -170,7 +171,7 @@ class ModelBackend(ModelWeights):
 
     @final
     def look(self, inputs: Inputs) -> None:
-        """Let the backend learn from inputs what the model alone does not tell; `layers` is complete afterwards.
+        """Let the backend learn from inputs what the model's file does not contain; `layers` is complete afterwards.
 
         No input passes through the model.
 
@@ -338,7 +339,7 @@ class ModelBackend(ModelWeights):
         Weights set on the model afterwards do not reach the trace. Lazy inputs are read into memory, all at once.
         """
         self._check_arguments(inputs, layers)
-        return self._trace(read(inputs) if self.remote is None else inputs, layers)
+        return self._trace(self._read_all(inputs), layers)
 
     def _trace(self, inputs: Inputs, layers: Sequence[str]) -> Trace:
         """Implementation of `trace`; the layers exist. Optional, for speed."""
@@ -360,7 +361,7 @@ class ModelBackend(ModelWeights):
             seeds: From the rows of a batch to the seeds of its vector-Jacobian products; no gradients when None.
         """
         self._check_arguments(inputs, layers)
-        several = self.remote is None and len(shards(count(inputs))) > 1
+        several = self._has_several_shards(inputs)
         done, state = self._begin_pass("observe", inputs, layers)
         done = done if observer.restore(state) else 0
         for number, (rows, piece) in enumerate(self._iterate_shards(inputs, done), done + 1):
@@ -387,11 +388,11 @@ class ModelBackend(ModelWeights):
         self._check_arguments(inputs, layers)
         if not layers:
             raise UsageError("a model is cut at its layers, got none")
-        if self.remote is None and count(inputs) > SHARD:
+        if self._has_several_shards(inputs):
             open_shards = self._count_open_shards(inputs, layers)
             if is_lazy(inputs) or open_shards * SHARD < count(inputs):
                 return LazyCut(self, inputs, layers, open_shards)
-        found = self._cut(read(inputs) if self.remote is None else inputs, layers)
+        found = self._cut(self._read_all(inputs), layers)
         found.n = count(inputs)
         return found
 

@@ -284,12 +284,6 @@ class LazyCut(Cut):
         """Collect the outputs of each shard."""
         return assemble_rows([(at, cut.outputs(own)) for cut, at, own in self._cuts_of(rows)])
 
-    def scores_by_shard(self, weights: Weights, rows: Array) -> Array:
-        return self.scores_with(weights, rows)
-
-    def gradients_by_shard(self, weights: Weights, loss: LossGradient, rows: Array, elements: Elements) -> Weights:
-        return select_elements(self.weight_gradients(weights, loss, rows), elements)
-
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:
         return assemble_rows([(at, cut.scores_from_outputs(outputs[at], own)) for cut, at, own in self._cuts_of(rows)])
 

@@ -1,8 +1,9 @@
 """Interface of a backend whose inputs live on remote workers: all that the core knows of a cluster.
 
-The fast evaluator sums deficits where the inputs are (`arachne.scoring.fast.remote`); a few others ask for
-`ModelBackend.remote` to leave out what would fetch the inputs. Shards are no part of it (`arachne.model.sharding`,
-`Cut.scores_by_shard`): they fix the order of sums, so that one process and many workers give the same bits.
+Such a backend overrides how the operations of the contract go over inputs (`arachne.cluster.backend`). The fast
+evaluator sums deficits where the inputs are (`arachne.scoring.fast.remote`); a few others ask for `ModelBackend.remote`
+to leave out what would fetch the inputs. Shards are no part of it (`arachne.model.sharding`, `Cut.scores_by_shard`):
+they fix the order of sums, so that one process and many workers give the same bits.
 """
 
 from __future__ import annotations
