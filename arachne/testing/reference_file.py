@@ -98,7 +98,7 @@ def _describe(node: Node) -> dict[str, Any]:
 
 
 def _make(archive: zipfile.ZipFile, entry: Mapping[str, Any]) -> Node:
-    node_type = KINDS[entry["type"]]
+    node_type = NODE_TYPES[entry["type"]]
     fields = {name: _as_tuple(value) for name, value in entry.items() if name != "type"}
     if issubclass(node_type, Layer):
         for name in (*node_type.PARAMETERS, *node_type.STATISTICS):
@@ -133,7 +133,7 @@ def _as_tuple(value: Any) -> Any:
     return tuple(_as_tuple(item) for item in value) if isinstance(value, list) else value
 
 
-KINDS: Mapping[str, type[Node]] = {
+NODE_TYPES: Mapping[str, type[Node]] = {
     kind.__name__: kind
     for kind in vars(node_types).values()
     if isinstance(kind, type) and issubclass(kind, Node) and not getattr(kind, "__abstractmethods__", None)

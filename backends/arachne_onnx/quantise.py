@@ -24,7 +24,7 @@ from arachne_onnx.output_head import find_output_head
 from arachne_onnx.running import Runner
 from arachne_onnx.sessions import Device
 
-KINDS = ("int8", "fp16")
+QUANTISATIONS = ("int8", "fp16")
 
 
 def quantise_copy(path: Path, kind: str) -> Callable[[Inputs], Array]:
@@ -34,8 +34,8 @@ def quantise_copy(path: Path, kind: str) -> Callable[[Inputs], Array]:
         UsageError: No such kind.
         ModelError: onnxruntime cannot quantise the model.
     """
-    if kind not in KINDS:
-        raise UsageError(f"no quantisation named '{kind}'; available: {', '.join(KINDS)}")
+    if kind not in QUANTISATIONS:
+        raise UsageError(f"no quantisation named '{kind}'; available: {', '.join(QUANTISATIONS)}")
     model = io.open_model(path).model  # checked, and whole: external data confuses onnxruntime's tools
     with tempfile.TemporaryDirectory(prefix="arachne-") as folder:
         whole, copy = Path(folder) / "whole.onnx", Path(folder) / "quantised.onnx"

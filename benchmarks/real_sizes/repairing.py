@@ -26,7 +26,7 @@ from benchmarks.real_sizes import networks
 from benchmarks.real_sizes.localising import memory, settle_memory
 from benchmarks.subjects import fit_last, on_pictures, second_where_unsure, smooth
 
-KINDS, NOISE = 20, 3.0
+CLASSES, NOISE = 20, 3.0
 """How many kinds of made-up pictures there are, and how much noise is in one."""
 
 
@@ -50,8 +50,8 @@ def fm_lstm(n: int) -> tuple[nn.Module, LabelledData]:
 def resnet50(n: int) -> tuple[nn.Module, LabelledData]:
     """Made up: one pass gives the features, from which the last layer and the labels follow."""
     network, rng = networks.ResNet50().eval(), np.random.default_rng(0)
-    centres = smooth(rng.standard_normal((KINDS, 3, 224, 224), dtype=np.float32))
-    kinds = rng.integers(KINDS, size=n)
+    centres = smooth(rng.standard_normal((CLASSES, 3, 224, 224), dtype=np.float32))
+    kinds = rng.integers(CLASSES, size=n)
     pictures = np.stack(
         [centres[kind] + NOISE * rng.standard_normal((3, 224, 224), dtype=np.float32) for kind in kinds]
     )
@@ -68,8 +68,8 @@ def resnet50(n: int) -> tuple[nn.Module, LabelledData]:
 def head(n: int) -> tuple[nn.Module, LabelledData]:
     """Made up: features around 20 centres."""
     rng = np.random.default_rng(0)
-    kinds = rng.integers(KINDS, size=n)
-    centres = rng.standard_normal((KINDS, 4096), dtype=np.float32)
+    kinds = rng.integers(CLASSES, size=n)
+    centres = rng.standard_normal((CLASSES, 4096), dtype=np.float32)
     features = centres[kinds] + NOISE * rng.standard_normal((n, 4096), dtype=np.float32)
     return fit_last_layer(networks.head(), features, kinds, classes=networks.CLASSES)
 

@@ -157,7 +157,7 @@ def subject(name: str, inputs: int) -> Made:
 
 def vit(inputs: int) -> Made:
     """ViT-B/16 at 224² with made-up weights: its last layer is fitted to made-up pictures of 20 kinds."""
-    return _fit_pictures(networks.ViT().eval(), repairing.KINDS, inputs)
+    return _fit_pictures(networks.ViT().eval(), repairing.CLASSES, inputs)
 
 
 def bert_base(inputs: int) -> Made:

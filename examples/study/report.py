@@ -25,7 +25,7 @@ FIGURE = "pictures/repairs-at-equal-damage.svg"
 PRESENT = "present"
 """The folder of today's runs, beside that of the budgets."""
 
-KINDS = {"deadrows": "dead rows"}
+KIND_NAMES = {"deadrows": "dead rows"}
 """Kinds of faults in words, where the name alone would not read well."""
 
 
@@ -107,7 +107,7 @@ def _searchers(runs: Sequence[Run]) -> str:
 def _by_kind(runs: Sequence[Run]) -> str:
     """The default by what carries the fault, and by subject."""
     auto = made_by(AUTO, runs)
-    parts = {run.kind: KINDS.get(run.kind, run.kind) for run in auto}
+    parts = {run.kind: KIND_NAMES.get(run.kind, run.kind) for run in auto}
     groups = {name: [run for run in auto if run.kind == kind] for kind, name in sorted(parts.items())}
     for subject in dict.fromkeys(run.subject for run in auto):
         kinds = groups_of([run for run in auto if run.subject == subject])

@@ -28,13 +28,13 @@ X = rng.normal(size=(N, STEPS, 3)).astype(np.float32)
 LENGTHS = np.array([2, 5, 3, 1, 5, 4])
 LABELS = np.arange(N) % 3
 
-KINDS: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
+RECURRENT_MODULES: dict[str, Callable[..., nn.RNNBase]] = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn": nn.RNN}
 SETTINGS: dict[str, dict[str, Any]] = {
     "plain": {},
     "batch first, no bias": {"batch_first": True, "bias": False},
     "stacked, both directions": {"batch_first": True, "num_layers": 2, "bidirectional": True},
 }
-CASES = [*itertools.product(KINDS, SETTINGS), ("lstm", "projected")]
+CASES = [*itertools.product(RECURRENT_MODULES, SETTINGS), ("lstm", "projected")]
 SETTINGS["projected"] = {"num_layers": 2, "bidirectional": True, "proj_size": 2}
 
 
@@ -45,7 +45,7 @@ class Reader(nn.Module):
         super().__init__()
         torch.manual_seed(0)
         self.first = settings.get("batch_first", False)
-        self.rnn = KINDS[kind](3, 4, **settings)
+        self.rnn = RECURRENT_MODULES[kind](3, 4, **settings)
         ways = 2 if settings.get("bidirectional") else 1
         self.head = nn.Linear(ways * (settings.get("proj_size", 0) or 4), 3)
 

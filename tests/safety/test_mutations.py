@@ -10,19 +10,19 @@ from tests.safety.part_mutations import one
 from tests.safety.running import Servers
 from tests.safety.seeds import SEEDS, Seed
 
-KINDS = [
+MUTATED = [
     pytest.param(seed, id=seed.name, marks=pytest.mark.backend({"core": "onnx"}.get(seed.server, seed.server)))
     for seed in sorted(SEEDS, key=lambda seed: seed.server)
 ]
 
 
-@pytest.mark.parametrize("seed", KINDS)
+@pytest.mark.parametrize("seed", MUTATED)
 def test_unchanged_file_is_read(seed: Seed, servers: Servers) -> None:
     outcome = one(servers, seed, -1, 0)
     assert (outcome.code, outcome.wrong()) == (0, []), outcome.err
 
 
-@pytest.mark.parametrize("seed", KINDS)
+@pytest.mark.parametrize("seed", MUTATED)
 def test_mutated_file_is_an_error_or_a_normal_run(seed: Seed, servers: Servers) -> None:
     outcome = one(servers, seed, 0, 15)
     assert outcome.wrong() == [], outcome.err

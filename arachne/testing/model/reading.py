@@ -12,7 +12,7 @@ from arachne.model.values import WEIGHT_PARAMETERS, Activation, Array, Inputs, L
 from arachne.testing.model.subject import Subject, equal, expect
 from arachne.testing.nodes import Conv
 
-KINDS = ("dense", "conv", "conv_transpose", "recurrent", "embedding", "norm")
+LAYER_KINDS = ("dense", "conv", "conv_transpose", "recurrent", "embedding", "norm")
 
 
 def layers_are_listed(subject: Subject) -> None:
@@ -20,7 +20,7 @@ def layers_are_listed(subject: Subject) -> None:
     names = [info.name for info in subject.backend.layers]
     expect(len(set(names)) == len(names), f"a layer is listed twice: {names}")
     for info in subject.backend.layers:
-        expect(info.kind in KINDS, f"'{info.name}' is of the kind '{info.kind}'; known: {', '.join(KINDS)}")
+        expect(info.kind in LAYER_KINDS, f"'{info.name}' is of the kind '{info.kind}'; known: {', '.join(LAYER_KINDS)}")
         first = next(iter(info.parameters), "nothing")
         expect(first in (*WEIGHT_PARAMETERS, "scale"), f"'{info.name}' lists '{first}' first")
 
