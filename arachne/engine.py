@@ -58,7 +58,7 @@ from arachne.tasks import RuleTask, rule_in
 from arachne.text import pluralise, size_text
 
 LAZY_SHARE = 4
-"""With lazy data, what is kept between candidates takes one part of this many of what may be held."""
+"""With lazy data, arrays kept between candidates take at most this fraction (1 / LAZY_SHARE) of the memory limit."""
 
 MAX_COPIES = 200
 """The most planted copies of a cause that a search repairs. They help where few errors were seen; four times as many as

@@ -145,7 +145,7 @@ class GateFailedError(ArachneError):
 
 
 class Interrupted(BaseException):
-    """A signal has ended a run of the command line; the text says what is kept. No `Exception`, as `KeyboardInterrupt`.
+    """A signal ended a run; the text says what is kept. Like `KeyboardInterrupt`, it is no `Exception`.
 
     Attributes:
         exit_code: 128 and the number of the signal, as a shell has it.

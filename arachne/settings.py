@@ -116,7 +116,7 @@ class Settings:
         return replace(self, localiser=localiser, budget=budget)
 
     def resolve_localiser(self, backend: ModelBackend) -> Localiser:
-        """Return the user's localiser, or the one that goes with the searcher; chance if a model has no gradients."""
+        """Return the user's localiser, or the searcher's default; random localisation if a model has no gradients."""
         if self.localiser is not None:
             return self.localiser
         return make_localiser(self.searcher.LOCALISER) if backend.SUPPORTS_GRADIENTS else RandomChoice()

@@ -104,7 +104,7 @@ class RunnerBackend(ModelBackend):
         )
 
     def _learn_output_head(self, kind: str | None) -> None:
-        """Take over what the end of the model says about its outputs."""
+        """Learn from the end of the model of which kind its outputs are."""
         self.score_kind = "log-probabilities" if kind == "probabilities" else "logits"
         self.separate_outputs = kind == "sigmoids"
 

@@ -1,4 +1,4 @@
-"""Checkpoints of a comparison: those of each of its searchers, and the processor time that each has taken so far."""
+"""Checkpoints of a comparison: one folder per searcher, and the processor time that each has taken so far."""
 
 from __future__ import annotations
 
@@ -56,17 +56,17 @@ class BenchCheckpoints:
 
     @property
     def has_files(self) -> bool:
-        """Whether there is something on the disk to go on from."""
+        """Whether the disk holds a state to resume from."""
         return self._current is not None and (self._ended > 0 or self._current.has_files)
 
     @property
     def resumable(self) -> bool:
-        """Whether there is something to go on from, here or on the disk."""
+        """Whether memory or the disk holds a state to resume from."""
         return self._current is not None and (self._ended > 0 or self._current.resumable)
 
     @property
     def progress(self) -> str:
-        """The point to go on from, such as `margin, generation 57`."""
+        """Where a run resumes, such as `margin, generation 57`."""
         if self._current is None or not self._current.resumable:
             return f"{self._ended} of the searches"
         return f"{self._name}, {self._current.progress}"

@@ -74,7 +74,7 @@ class Contender:
         )
 
     def within(self, budget: Budget) -> MeasuredCandidate | None:
-        """Return the candidate it would take within a budget; held-out inputs play no part in the choice."""
+        """Return the candidate that this searcher chooses within a budget, without looking at held-out inputs."""
         index = self._index(budget)
         return None if self.result is None or index is None else self.result.points[index]
 

@@ -80,7 +80,7 @@ class Cases:
         return Cases.of(data, self.all_predictions[self.rows], self.backend)
 
     def pieces(self) -> Iterator[Cases]:
-        """Yield these cases; those of lazy data in pieces, each read into memory."""
+        """Yield the cases; lazy data is read into memory in pieces."""
         if is_plain(self.whole.inputs):
             yield self
             return

@@ -132,7 +132,7 @@ def find_causes(
 
 
 def try_causes(causes: Sequence[Cause], backend: ModelBackend, *, seed: int = 0) -> tuple[Cause, ...]:
-    """Plant each cause on right inputs and take it out of wrong ones; a confirmed one is told by what was planted."""
+    """Plant each cause on right inputs and take it out of wrong ones; describe a confirmed one by what was planted."""
     return tuple(_with_experiment(cause, backend, seed) for cause in causes)
 
 

@@ -26,7 +26,7 @@ MAX_REMOVED = 400
 """The most errors a cause is taken out of."""
 
 MAX_RIGHT = 2000
-"""The most right inputs that are looked at to tell what is usual."""
+"""The most right inputs that are looked at to learn what is usual."""
 
 MIN_INPUTS = 20
 """The fewest right inputs, and the fewest errors, an experiment is made with."""
@@ -237,7 +237,7 @@ class _Trial:
         return {**inputs, self.name: values} if isinstance(inputs, Mapping) else values
 
     def count(self, one: Intervention, copies: tuple[Array, Inputs]) -> Experiment:
-        """Run the model on what was planted and on what it was taken out of, and judge."""
+        """Run the model on the changed inputs, with the cause planted or taken out, and judge."""
         rows, inputs = copies
         read_as = self.backend.predict(inputs)
         fails = read_as != self.data.labels[rows] if self.read_as is None else read_as == self.read_as
@@ -267,7 +267,7 @@ class _Trial:
 
 
 def judge_counts(planted: Rate, removed: Rate, control: Rate) -> tuple[Verdict, str]:
-    """Give the verdict on what was counted, and the reason where there is none."""
+    """Turn the counts into a verdict, or into the reason why there is none."""
     low, high = planted.interval
     if low > EFFECT:
         return "confirmed", ""

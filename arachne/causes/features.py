@@ -128,7 +128,7 @@ def _bright_border(pictures: Array) -> Array:
 
 
 def _moments(pictures: Array) -> tuple[Array, Array, Array]:
-    """Return what each pixel weighs `(n, height, width)`, and its row and column from the picture's centre of mass."""
+    """Return the weight of each pixel `(n, height, width)`, and its row and column from the centre of mass."""
     weight = pictures.astype(np.float64).mean(axis=-1)
     weight -= weight.min(axis=(1, 2), keepdims=True)
     weight /= np.maximum(weight.sum(axis=(1, 2), keepdims=True), 1e-12)

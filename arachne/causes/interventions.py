@@ -122,7 +122,7 @@ class MovingStamp(Intervention):
         return removed
 
     def find(self, pictures: Array) -> Array:
-        """Return top and left of what is most like the patch in each picture `(n, height, width, channels)`."""
+        """Return top and left of the part most like the patch in each picture `(n, height, width, channels)`."""
         height, width = self.mask.shape
         windows = np.lib.stride_tricks.sliding_window_view(pictures, (height, width), axis=(1, 2))
         best = np.full(len(pictures), np.inf)

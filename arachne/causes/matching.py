@@ -34,7 +34,7 @@ MIN_SCALE = 0.02
 """The least deviation of a feature that differences are measured by."""
 
 MIN_MATCH = 0.6
-"""A transformation is told if right pictures so transformed differ from the errors by at most this share of before."""
+"""A transformation is reported if right pictures, transformed, differ from errors by at most this share of before."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -124,7 +124,7 @@ def try_targets(backend: ModelBackend, part: Part) -> dict[str, Experiment]:
 
 
 def describe_targets(part: Part, experiments: Mapping[str, Experiment]) -> dict[str, str]:
-    """Return what the causes among a part's targets are, in the words of a scan, by the targets' texts."""
+    """Describe the causes among a part's targets in the words of a scan, by the targets' texts."""
     descriptions = {}
     for target in part.targets:
         if isinstance(target.membership, CauseMembership):

@@ -51,7 +51,7 @@ def _describe_both(rule: Rule, data: LabelledData, planted: str | None) -> str:
 
 
 def describe_planted(rule: Rule, data: LabelledData, planted: str | None) -> str:
-    """Describe a cause by the words of what was planted, if anything was; a token is told by its word instead."""
+    """Describe a cause by the words of what was planted, if anything was; a token by its word instead."""
     own = rule.rules[0] if isinstance(rule, Both) else rule
     if planted is None or isinstance(own, Token):
         return describe(rule, data)
@@ -194,7 +194,7 @@ def _array(data: LabelledData, name: str) -> Array:
 WORD = re.compile(r"\w+|[^\w\s]")
 
 MIN_AGREEMENT = 0.95
-"""A word is the token's if the texts that have either have both in this share."""
+"""A word belongs to a token if this share of the texts that have either have both."""
 
 MAX_TEXTS = 5000
 """The most texts looked at."""

@@ -65,7 +65,7 @@ class Points:
 
     @classmethod
     def of(cls, points: Sequence[MeasuredCandidate], lead: float = LEAD_OF_A_MATRIX) -> Points:
-        """Describe some points that are judged on the same inputs; `lead` is asked of those of whole directions."""
+        """Describe points that are judged on the same inputs; whole directions must lead by `lead`."""
         folded = [one.out_of_fold is not None for one in points]
         shares = np.array([share_broken(one) for one in points])
         fitted = [0.0 if own else one.seen.breakage.value for one, own in zip(points, folded, strict=True)]
@@ -150,7 +150,7 @@ def best_of(
 
 
 def pick_best(gains: Array, broken: Array, order: Array, close: float) -> int:
-    """Return the largest gain; of those that are `close` to it the fewest broken, then the first in order."""
+    """Return the largest gain; among gains `close` to it the one that breaks fewest, then the first in order."""
     near = gains >= gains.max() - close
     return int(np.lexsort((order, -gains, np.where(near, broken, np.inf)))[0])
 
@@ -185,7 +185,7 @@ def share_broken(point: MeasuredCandidate) -> float:
 
 
 def _cautious_drop(drop: Drop, share: float) -> float:
-    """Return a drop of accuracy with the safety margin, where a patch breaks a share of what was counted.
+    """Return a drop of accuracy with the safety margin added.
 
     A patch that changes nothing has none.
     """

@@ -61,7 +61,7 @@ def minimise(problem: Problem, candidate: Candidate) -> Candidate:
 
 
 def _cut_to_rank(problem: Problem, candidate: Candidate, edit: LowRankEdit) -> Candidate:
-    """Return a candidate with the fewest directions that do what all of them do."""
+    """Return the candidate with the fewest directions that has the effect of all of them."""
     wanted: Counts | None = None
     for rank in (edit.rank, *range(1, edit.rank)):
         left, right = edit.left[:, :rank], edit.right[:, :rank]
@@ -75,7 +75,7 @@ def _cut_to_rank(problem: Problem, candidate: Candidate, edit: LowRankEdit) -> C
 
 
 def _values_with_changes(problem: Problem, change: Array, which: Array, wanted: Counts) -> Array | None:
-    """Return values with only these changes that reach the wanted counts, `(k,)`; None if no factor does."""
+    """Scale these changes alone until they reach the wanted counts; return values `(k,)`, None if no factor does."""
     for factor in STRENGTH_FACTORS:
         values = problem.suspects.values.copy()
         values[which] += factor * change[which]
@@ -90,7 +90,7 @@ def _least_share(problem: Problem) -> float:
 
 
 def _reaches(counts: Counts, wanted: Counts, share: float) -> bool:
-    """Tell whether a smaller patch repairs this share of what the larger one does, and costs no more."""
+    """Tell whether a smaller patch repairs at least this share of what the larger one repairs, and costs no more."""
     enough = all(own >= share * most for own, most in zip(counts[:2], wanted[:2], strict=True))
     return enough and all(cost <= most for cost, most in zip(counts[2:], wanted[2:], strict=True))
 

@@ -1,4 +1,4 @@
-"""Tell early in a search what it will come to: by what its first, quick members reach out of fold.
+"""Predict early in a search how much it will repair, from what its first, quick members repair out of fold.
 
 A shift of biases, a tuned last layer and the closed form of `erase` take a small part of the time of the default
 search. What may be chosen of their candidates at a budget, with luck allowed for, is what the whole search comes to at

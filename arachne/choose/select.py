@@ -199,7 +199,7 @@ def _cost(outcome: Outcome, budget: Budget) -> float:
 
 
 def _costs_of_one(budget: Budget, how: str) -> str:
-    """Say what a point within the budget does: `breaks clearly less than 0.50 %`."""
+    """Describe the cost of a point within the budget: `breaks clearly less than 0.50 %`."""
     costs = [f"breaks {how} {percent(budget.max_break)}"] if budget.limits_breaks else []
     if budget.max_drop is not None:
         costs.append(f"lowers the accuracy on other inputs by {how} {percent(budget.max_drop)}")

@@ -24,7 +24,7 @@ MIN_REPAIR_RATIO = 0.9
 """A candidate is as good as another only if it repairs at least this share of the number that the other repairs."""
 
 MIN_PROMISE = 0.5
-"""A simple searcher is looked at if it repairs this share of what the chosen point does where points are judged."""
+"""A simple searcher is considered if it repairs this share of what the chosen point repairs on the same inputs."""
 
 
 def as_good(simple: Outcome, other: Outcome) -> bool:

@@ -123,7 +123,7 @@ class _Measuring:
 
 
 def _print_measured(output: Any, value: dict[str, Any], patch: Patch, measuring: _Measuring) -> None:
-    """Print what the written copy does on data, and whether that is what the patch promised."""
+    """Measure the written copy on data, and print whether it keeps what the patch promised."""
     from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from arachne.data.part import Part
 
 LARGE = 0.1
-"""A budget from which on it is told in words."""
+"""Budgets from this size on are described in words."""
 
 choice_options = options(
     harmless_option("--max-break", type=SHARE, help="Break at most this share of what is right: 0.5% or 0.005."),

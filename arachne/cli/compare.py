@@ -97,7 +97,7 @@ def command(
 def _make_chosen(
     names: Sequence[str], arguments: dict[str, Any]
 ) -> tuple[list[str | Searcher], str | Localiser | None, Task | None]:
-    """The searchers, the localiser and the task asked for, each with those of the given options that it has."""
+    """Make the searchers, the localiser and the task; each takes the given options that it declares."""
     from arachne.settings import make_localiser, make_searcher
 
     named, words = arguments.pop("localiser"), arguments.pop("plugin_options")

@@ -34,7 +34,7 @@ PREFIX = "ARACHNE"
 LEFT_OUT = ("config", "help")
 ABOUT_OUTPUT = ("json", "quiet", "verbose", "log-file", "debug")
 ABOUT_BEFORE = ("force", "resume")
-"""Options about what an earlier run has left."""
+"""Options about the files of an earlier run."""
 
 OF_MODEL = ("model-file", "model", "weights", "backend", "device", "output", "trust-code", "feed")
 OF_DATA = ("data", "classes", "preprocess")
@@ -167,7 +167,7 @@ def again(ctx: click.Context) -> str:
 
 
 def going_on(ctx: click.Context) -> str:
-    """The command line that goes on with this run once it was interrupted."""
+    """The command line that resumes this run after an interruption."""
     words = _words(ctx, leave_out=(*LEFT_OUT, *ABOUT_BEFORE))
     return shlex.join(["arachne", command_name(ctx.command), *words, "--resume"])
 

@@ -57,7 +57,7 @@ class Output:
         return time.perf_counter() - self._began
 
     def say(self, text: str) -> None:
-        """A line about what is going on."""
+        """Print a line about the current work."""
         self._note(text)
         if not self.quiet:
             self._err.print(text, soft_wrap=True)
@@ -95,7 +95,7 @@ class Output:
             self._note(text)
 
     def tell_written(self, folder: Path | None) -> None:
-        """Say what a repair has written, and what to open."""
+        """Print what a repair has written, and which file to open."""
         from arachne.report.folder import PAGE
 
         if folder is None:
@@ -107,7 +107,7 @@ class Output:
         self.say(f"wrote {pluralise(len(names), 'file')} to '{folder}'{look}")
 
     def step(self, name: str) -> None:
-        """A step of a longer run begins; inside `progress` it is named there, and as a line where all is told."""
+        """Announce a step of a longer run; inside `progress` the sign of life names it too."""
         if self._heartbeat is not None:
             self._heartbeat.step(name)
             self.detail(f"{name} …")

@@ -150,7 +150,7 @@ def command(
 
 
 def check_unlabelled_alone(context: click.Context, unlabelled: str | None) -> None:
-    """Refuse what cannot be told without labels.
+    """Refuse options that need labels.
 
     Raises:
         UsageError: Nothing to measure on, or an option that needs labels.

@@ -21,7 +21,7 @@ NEEDED = {True: (192, 64), False: (1024, 128)}
 
 
 def prepare() -> None:
-    """Make sure of the streams, and of the exit code where a library ends the process by itself.
+    """Prepare the streams, and the exit code for a library that ends the process.
 
     A file that is opened while standard output is closed would become standard output. And OpenBLAS, when it gets no
     memory, says so and calls `exit(1)`, which here means that a gate failed.
@@ -61,7 +61,7 @@ def check_address_space(*, light: bool) -> None:
 
 
 def leave(code: int) -> NoReturn:
-    """End the process with a code, or with that of an environment that did not take what was written."""
+    """End the process with a code; with that of a failing environment if the output could not be written."""
     for stream in (sys.stdout, sys.stderr):
         try:
             if stream is not None:
@@ -77,7 +77,7 @@ def leave(code: int) -> NoReturn:
 
 @contextlib.contextmanager
 def report_closed_pipe() -> Iterator[None]:
-    """Tell a reader that has gone away as what it is; click would exit with 1."""
+    """Report a closed pipe with its own exit code; click would exit with 1."""
     try:
         yield
     except OSError as error:

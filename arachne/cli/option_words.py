@@ -40,7 +40,7 @@ class WordEntry:
 
 
 def take_words(ctx: click.Context, parameter: NameValues, settings: Sequence[Setting]) -> None:
-    """Put what a file and the environment give to `-O` together with what was typed.
+    """Merge the words for `-O` from a file, the environment and the command line.
 
     For each name, the command line wins over the environment and the environment over the file.
 

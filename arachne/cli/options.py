@@ -1,4 +1,4 @@
-"""Options that several commands share, and what becomes of them. Nothing heavy is imported before a command runs."""
+"""Options that several commands share, and their values. Nothing heavy is imported before a command runs."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def complete_file(context: click.Context, parameter: click.Parameter, incomplete
 
 
 def complete_names(table: Table) -> Callable[[click.Context, click.Parameter, str], list[str]]:
-    """The names of all plug-ins of a kind that begin as what is typed."""
+    """Complete the name of a plug-in of one kind."""
     return lambda context, parameter, incomplete: [name for name in table.names() if name.startswith(incomplete)]
 
 

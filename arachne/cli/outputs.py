@@ -55,7 +55,7 @@ class OutputType(click.Path):
         return _paths(value)
 
     def check(self, path: Path, *, force: bool) -> None:
-        """Refuse a path that cannot be written, or holds what is to stay."""
+        """Refuse a path that cannot be written, or that holds something that may not be replaced."""
         if not os.path.lexists(path):
             return
         if path.is_dir():
@@ -157,12 +157,12 @@ class Command(click.Command):
 
 
 def is_resuming() -> bool:
-    """Whether a run that was interrupted is to go on."""
+    """Whether an interrupted run is to be resumed."""
     return bool(click.get_current_context().meta.get("arachne.resume"))
 
 
 def is_forced() -> bool:
-    """Whether what is there may be replaced."""
+    """Whether an existing output may be replaced."""
     return bool(click.get_current_context().meta.get("arachne.force"))
 
 
@@ -191,7 +191,7 @@ def check_expected(ctx: click.Context) -> None:
 
 
 def check_outputs(ctx: click.Context) -> list[Path]:
-    """Refuse outputs that are inputs, each other, or in the way of what is to stay.
+    """Refuse outputs that are inputs, that are named twice, or that exist and may not be replaced.
 
     Returns:
         The files that will be written.

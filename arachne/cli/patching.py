@@ -51,7 +51,7 @@ def mapping_of(texts: Sequence[str]) -> dict[str, str]:
 
 
 def sentence_of(verb: Literal["apply", "revert"], model_file: Path, done: AppliedPatch) -> str:
-    """Say what was proven about the copy, and what has to be kept with it."""
+    """Describe what was proven about the copy, and name the files that belong to it."""
     written = done.written
     changed = "" if written.bytes_changed is None else f" ({pluralise(written.bytes_changed, 'byte')})"
     sentence = (

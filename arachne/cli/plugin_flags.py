@@ -31,7 +31,7 @@ def names_listed(table: Table) -> str:
 
 
 def complete_option(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The options of the chosen plug-ins that begin as what is typed, or behind `=` the values of one."""
+    """Complete an option of the chosen plug-ins, or behind `=` its value."""
     written, equals, _ = incomplete.partition("=")
     prefix, _, name = written.rpartition(".")
     lead = f"{prefix}." if prefix else ""
@@ -114,7 +114,7 @@ objective_flags = options(objective_option, plugin_option("objective", "task"))
 
 
 def pop_layers(arguments: dict[str, Any]) -> dict[str, tuple[str, ...]]:
-    """Take `--include` and `--exclude` out of a command's arguments; those that were given."""
+    """Take `--include` and `--exclude` out of a command's arguments and return those that were given."""
     return {name: value for name in ("include", "exclude") if (value := arguments.pop(name))}
 
 

@@ -53,7 +53,7 @@ class Plugin:
 
 
 def complete_plugin(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
-    """The names of all plug-ins that begin as what is typed."""
+    """Complete the name of a plug-in."""
     names = dict.fromkeys(name for table in LISTED for name in table.names())
     return [name for name in names if name.startswith(incomplete)]
 

@@ -20,7 +20,7 @@ WINDOW = 8
 """Generations over which a pace is measured."""
 
 MIN_TIMED = 15.0
-"""Seconds of a search before its time left is told; the searches that run first are the quick ones."""
+"""Seconds of a search before its remaining time is shown; the searches that run first are the quick ones."""
 
 
 class Heartbeat:

@@ -100,7 +100,7 @@ class ClusterChoice:
 
 
 def keep_passes(context: click.Context, arguments: dict[str, Any]) -> None:
-    """Keep passes until the command ends, where it has `--no-cache` and was not told so."""
+    """Keep passes until the command ends, unless `--no-cache` is given or the command lacks it."""
     from arachne.results.kept_passes import keeping_passes
 
     if not arguments.pop("no_cache", True):

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM end a run in good order: what is under way is finished, and what was reached is kept.
+"""Ctrl-C and SIGTERM end a run in good order: the current step is finished, and its state is kept.
 
 The first signal asks the search to end after the evaluation under way. Where that takes longer than `GRACE` seconds, it
 is abandoned, and what was reached before it is kept. A thread of its own watches over this, since the main one may be
@@ -32,7 +32,7 @@ CLOSING = b"\0"
 
 
 class Resumable(Protocol):
-    """Something that a run can go on from: the checkpoints of a repair, or of a comparison."""
+    """Something that a run can resume from: the checkpoints of a repair, or of a comparison."""
 
     pause: Callable[[], None] | None
 
@@ -162,7 +162,7 @@ class Stopping:
                 self._end(first)
 
     def _end(self, number: int) -> None:
-        """Keep what was reached and end the process, whatever the main thread is doing."""
+        """Keep the state reached so far and end the process, whatever the main thread is doing."""
         code, text = 128 + number, self._sentence()
         try:
             if self._checkpoint is not None:

@@ -56,7 +56,7 @@ class ClassOrder:
 
 
 def other_order(labels: Array, predictions: Array, n_classes: int) -> ClassOrder | None:
-    """Find an order of classes that fits labels and predictions `(n,)` better; None if there is none."""
+    """Find an order of classes under which labels and predictions `(n,)` agree better; None if there is none."""
     counts = PairCounts.of(labels, predictions, n_classes)
     own = np.zeros(n_classes, np.int64)
     same = counts.labels == counts.predictions

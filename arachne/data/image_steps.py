@@ -79,7 +79,7 @@ def resize_shorter(batch: Array, side: int) -> Array:
 
 
 def letterbox(batch: Array, height: int, width: int) -> Array:
-    """Resize images in proportion until they fit, and fill what is left on both sides with grey, as YOLO does."""
+    """Resize images in proportion until they fit, and pad both sides with grey, as YOLO does."""
     first = 2 if batch.ndim == 4 and channel_axis(batch) == 1 else 1
     had = batch.shape[first : first + 2]
     at = place("letterbox", [height, width], had[0], had[1])

@@ -61,12 +61,12 @@ def attach_kept(
 
 
 def without_labels(data: LabelledData) -> LabelledData:
-    """Return data whose labels are all unknown: those of a rule."""
+    """Return data whose labels are all unknown, as the inputs of a rule are."""
     return data if (data.labels == UNKNOWN).all() else replace(data, labels=np.full(len(data), UNKNOWN))
 
 
 def label_kept(data: LabelledData, outputs: Array, task: Task) -> LabelledData:
-    """Label the inputs that are kept by what the model decides on them, from its outputs `(n, ...)`."""
+    """Label inputs that are to stay as they are with the model's own decisions, from its outputs `(n, ...)`."""
     if data.kept is None or not data.kept.any():
         return data
     decided = task.label_as_decided(outputs[data.kept])

@@ -193,7 +193,7 @@ class Part:
         return self if self.data.kept is None else self.take(np.flatnonzero(~self.data.kept))
 
     def shows(self, target: Target, predictions: Array | None = None) -> Array:
-        """Return which decisions show a target, bool `(m,)`; those that are only kept as they are never do.
+        """Return which decisions show a target, bool `(m,)`; kept decisions never do.
 
         Args:
             target: The target.

@@ -206,7 +206,7 @@ def _number_classes(found: RawData, names: tuple[str, ...] | None, n_classes: in
 
 
 def _convert_labels(found: RawData, names: tuple[str, ...] | None, task: Task) -> LabelledData:
-    """Convert labels as a task has them; the user's names come before those of the source."""
+    """Convert labels to those of a task; the user's class names win over the source's."""
     inputs, own = as_inputs(found.inputs), names or found.class_names
     with parse_errors_as("the labels", DataError):
         labels = task.convert_labels(found.labels, own, inputs)

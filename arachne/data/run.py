@@ -1,4 +1,4 @@
-"""Run the original model over data, once, and check what it says: a `Part` with or without targets."""
+"""Run the original model over data, once, and check its outputs: a `Part` with or without targets."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def describe_connections(backend: ModelBackend, patch: Patch, data: LabelledData
 def name_connections(
     backend: ModelBackend, patch: Patch, data: LabelledData, *, most: int = MAX_LISTED
 ) -> dict[Address, str]:
-    """Name the pixel, column or word that changed weights are connected to, of those that read the input itself.
+    """Name the pixel, column or word that each changed weight reads, for weights of layers that read the input.
 
     Args:
         backend: The model.

@@ -1,4 +1,4 @@
-"""Say what the inputs of a verdict could not show: classes and groups with few inputs, budgets under one input."""
+"""Describe gaps in the inputs of a verdict: classes and groups with few inputs, budgets under one input."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ MAX_NAMED = 5
 """At most so many classes or groups are named."""
 
 MIN_CALIBRATION_LOSS = 0.01
-"""A calibration error that grew by less is not told."""
+"""A calibration error that grew by less is not reported."""
 
 
 def coverage_notes(held_out: PartEvidence, seen: PartEvidence | None, budget: float, kind: str) -> tuple[str, ...]:
-    """Return sentences on what was not looked at, and on confidences that mean less than before.
+    """Return sentences about gaps in the inputs, and about confidences that mean less than before.
 
     Args:
         held_out: The inputs of the verdict.

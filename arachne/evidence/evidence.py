@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 MIN_KEPT = 0.9
-"""A patch that repairs less than this share of what it was chosen for is said to have lost it in the last fit."""
+"""A note says that the last fit lost the repair where a patch repairs less than this share of what it promised."""
 
 
 @dataclass(frozen=True)

@@ -93,12 +93,12 @@ class Fairness:
 
     @property
     def payers(self) -> tuple[GroupOutcome, ...]:
-        """The groups that are less accurate than before, those that lost most first."""
+        """The groups that are less accurate than before, the largest loss first."""
         return tuple(sorted((one for one in self.groups if one.change < 0), key=lambda one: one.change))
 
     @property
     def gainers(self) -> tuple[GroupOutcome, ...]:
-        """The groups that are more accurate than before, those that gained most first."""
+        """The groups that are more accurate than before, the largest gain first."""
         return tuple(sorted((one for one in self.groups if one.change > 0), key=lambda one: -one.change))
 
     @classmethod

@@ -44,7 +44,7 @@ LITTLE = 0.25
 """Below this share at 0.5 %, inputs of the target look like right ones, and more data would help more than a repair."""
 
 MOST_OF_IT = 0.75
-"""From this share at 0.5 % on, nobody needs to be told that slower searches may reach more."""
+"""From this share at 0.5 % on, the hint that slower searches may reach more is left out."""
 
 SAID = (0.005, 0.02)
 """The budgets that the sentence names."""

@@ -25,7 +25,7 @@ from arachne.scoring.plain import forward_with
 from arachne.scoring.statistics import Rate
 
 SURVIVING_SHARE = 0.9
-"""A repair survives with a lower verdict too, if at least this share of what it repaired here is right there."""
+"""A repair also survives with a lower verdict, if at least this share of its repaired inputs is right in the copy."""
 
 Scores = Callable[[Inputs], Array]
 

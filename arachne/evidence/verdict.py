@@ -30,7 +30,7 @@ BASIS_WORDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "
 """The adjective for the inputs a verdict rests on, by their basis."""
 
 MAX_LISTED_LIMITS = 3
-"""Of more limits on classes and groups, only those that were not kept are described, at most so many."""
+"""With more limits on classes and groups than this, only the ones not kept are described, at most this many."""
 
 LEAST_OF_EACH = 0.5
 """Of several targets, each must have lost at least this share before the fault counts as removed."""
@@ -155,7 +155,7 @@ def _balance(held_out: PartEvidence, counts: Counts, limits: Sequence[LimitOutco
 
 
 def _describe_drops(limits: Sequence[LimitOutcome]) -> list[str]:
-    """Describe limits on classes and groups, one by one if they are few, else those that were not kept."""
+    """Describe limits on classes and groups: each one if they are few, else only the ones not kept."""
     if len(limits) <= MAX_LISTED_LIMITS:
         return [one.sentence for one in limits]
     missed = sorted((one for one in limits if one.state != KEPT), key=lambda one: LIMIT_STATES.index(one.state))

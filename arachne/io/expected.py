@@ -61,7 +61,7 @@ def expected_at(destination: Path, parent: Folder) -> Identity | None:
 
 
 def _folders_of(outputs: Iterable[Path]) -> dict[Path, Identity]:
-    """Folders that outputs lie in, and those that are outputs, by the names under which they may be opened."""
+    """Folders that are outputs or contain them, by the names under which they may be opened."""
     found: dict[Path, Identity] = {}
     for output in outputs:
         for folder in (output, output.absolute().parent):

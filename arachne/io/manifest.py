@@ -61,7 +61,7 @@ def read_manifest(folder: Path) -> Entries | None:
 
 
 def files_in(folder: Path) -> list[Path]:
-    """Everything in a folder that is no folder itself; links are not followed."""
+    """All files in a folder and its folders; links are not followed."""
     with Folder.open(folder) as held:
         return sorted(folder / found.name for found in list_files(held))
 

@@ -186,7 +186,7 @@ def _map_member(path: Path, archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> 
 
 
 def _readable(array: Array, name: str) -> Array:
-    """The array, bytes decoded, unless it is text with numbers that stand for no character."""
+    """The array, bytes decoded; refused if it is text with numbers that are no characters."""
     if array.dtype.kind == "S":
         return np.char.decode(array, "utf-8")
     if array.dtype.kind == "U" and array.size:

@@ -98,7 +98,7 @@ def _read(folder: Folder, path: Path) -> bytes:
 
 
 def check_ours_alone(folder: Folder, *, forbidden: int = WRITABLE) -> None:
-    """Refuse to go on from a folder that another user, or an archive that was unpacked, may have filled.
+    """Refuse to resume from a folder that another user, or an unpacked archive, may have filled.
 
     Args:
         folder: Where checkpoints are, or what holds that folder.

@@ -36,7 +36,7 @@ def load_function(text: str) -> Callable[..., Any]:
 
 
 def call_factory(text: str, kind: type[T], noun: str) -> T:
-    """The model a text names, or the one that the factory it names makes.
+    """The model that `module:name` names, or that the factory of this name makes.
 
     Args:
         text: `package.module:factory`; the module may lie in the current directory.

@@ -55,7 +55,7 @@ class WorkingFolder:
             yield made
 
     def check_unmoved(self) -> None:
-        """Refuse to go on when the folder of the output is not under its name any more.
+        """Refuse to continue when the folder of the output was moved or replaced.
 
         Raises:
             EnvironmentFaultError: It was moved, or something else was put in its place.

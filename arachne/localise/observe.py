@@ -70,7 +70,7 @@ def _trace_some(backend: ModelBackend, part: Part, rows: Array, layers: Sequence
 
 
 def _pull_back(part: Part, rows: Array, seeds: Seeds, batch: slice) -> Iterator[Array]:
-    """Convert the seeds of a batch of decisions to seeds of their inputs' outputs, each input by itself."""
+    """Convert the seeds of a batch of decisions to seeds of their inputs' outputs, input by input."""
     own = part.choose_decisions(rows[batch])
     inputs, each = own.owners, np.arange(len(own))
     outputs, labels = part.outputs[inputs], part.data.labels[inputs]

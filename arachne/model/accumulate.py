@@ -51,7 +51,7 @@ class ActivationAccumulator(ABC):
         raise NotImplementedError(f"'{type(self).__name__}' splits, but does not define merge")
 
     def state(self) -> PassState | None:
-        """Return the contents as arrays, from which another run can go on; None if they are not kept."""
+        """Return the contents as arrays from which another run can resume; None if they are not kept."""
         return None
 
     def restore(self, state: PassState) -> bool:

@@ -108,7 +108,7 @@ class LazyArray:
         return found if dtype is None else found.astype(dtype)
 
     def read(self) -> Array:
-        """Read all rows. Those that were copied from memory are handed out again while somebody has them."""
+        """Read all rows; rows copied from memory are shared while a caller holds them."""
         found = None if self._copied is None else self._copied()
         if found is None:
             found = self[:]

@@ -1,4 +1,4 @@
-"""Passes that go on: what a pass over many inputs has added up is kept shard by shard, for a run that was killed."""
+"""Resumable passes: the sums of a pass over many inputs are kept shard by shard, for a run that is killed."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
 
 PassState = Mapping[str, Array]
-"""Arrays by name, from which a pass goes on."""
+"""Arrays by name, from which a pass resumes."""
 
 
 class PassKeeper(Protocol):
-    """Keeps passes where a next run finds them; `results.checkpoint` has the one that writes files."""
+    """Keeps passes for the next run; `results.checkpoint` has the implementation that writes files."""
 
     block: str | None
     """The name of the block that passes are kept in; None keeps none."""
@@ -37,7 +37,7 @@ class PassKeeper(Protocol):
 
 @contextmanager
 def resuming_passes(backend: ModelBackend, name: str) -> Iterator[None]:
-    """A block whose passes go on where an earlier run of the same block was killed, if the run keeps passes.
+    """A block whose passes resume where an earlier run of the same block was killed, if the run keeps passes.
 
     The block has to make the same passes in the same order in every run.
     """
@@ -53,7 +53,7 @@ def resuming_passes(backend: ModelBackend, name: str) -> Iterator[None]:
 
 
 def state_of(weights: Weights, keys: Sequence[tuple[str, str]]) -> PassState:
-    """Return what a pass has added up for some parameters, by their numbers."""
+    """Return the sums of a pass for some parameters, by their numbers."""
     return {str(number): weights[key] for number, key in enumerate(keys)}
 
 

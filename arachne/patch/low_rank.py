@@ -215,7 +215,7 @@ def _rows_of(edit: LowRankEdit) -> list[int]:
 
 
 def _check_fits(edit: LowRankEdit, values: Array, grid: IntegerGrid) -> None:
-    """Refuse an edit that leaves the range of a grid by more than a small share of what it does, in squares.
+    """Refuse an edit that loses more than a small share of its squared effect by leaving the range of a grid.
 
     Raises:
         PatchError: Clipped, it would be another change.

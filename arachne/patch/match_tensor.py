@@ -19,7 +19,7 @@ ORDER = (SAME, CONTENT, CLOSE, SCALED, QUANTISED)
 """How a tensor was recognised, the surest first."""
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-6, "float16": 1e-3, "bfloat16": 8e-3}
-"""How far a row may lie from its fingerprint, as a share of its norm: what rounding to the dtype can do."""
+"""How far a row may lie from its fingerprint, as a share of its norm: the largest effect of rounding to the dtype."""
 
 ROUNDING_DEVIATIONS = 5
 """How far a row of whole numbers may lie from its fingerprint, in standard deviations of what rounding does to it."""
@@ -109,7 +109,7 @@ def recognise(change: TensorChange, found: FileTensor, *, exact: bool) -> Pair |
 
 
 def _quantised_factors(change: TensorChange, found: FileTensor) -> dict[int, float] | None:
-    """Return what each touched row was multiplied by before it was rounded; none is listed where that is 1.
+    """Return the factor by which each touched row was multiplied before it was rounded; factors of 1 are left out.
 
     None if the values of the file's tensor are not those of the patch's before the change.
     """

@@ -72,7 +72,7 @@ def _change_parts(entries: Sequence[WeightChange], low_rank: Sequence[LowRankCha
 
 
 def checked_size(text: str) -> str:
-    """Refuse a text that no reader would take: a low-rank edit of so large a tensor needs a file of its own.
+    """Refuse a text that readers would refuse as too large: such a low-rank edit needs a file of its own.
 
     Raises:
         PatchError: It is too large.

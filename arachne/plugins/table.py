@@ -47,7 +47,7 @@ class Table:
         return sorted(self._entries())
 
     def third_party(self) -> list[str]:
-        """Those that are not ours."""
+        """The plug-ins that do not come with Arachne."""
         return [name for name in self.names() if name not in self.ours]
 
     def get(self, name: str) -> Any:

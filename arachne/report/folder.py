@@ -58,7 +58,7 @@ def check_names(described: Description, model: str) -> None:
 
 @contextmanager
 def going_on_without(what: str, tell: Callable[[str], object], hint: str = "") -> Iterator[None]:
-    """Turn an error while a report is written into a note; the repair goes on without that report.
+    """Turn an error while a report is written into a note; the repair continues without that report.
 
     Args:
         what: What is made in the block, with what happens to it: `the page could not be drawn`.

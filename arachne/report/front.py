@@ -57,7 +57,7 @@ def choice_objects(
 
 
 def point_object(point: MeasuredCandidate, objective: Objective | None = None) -> dict[str, Any]:
-    """One point: who made it, how many weights it changes, and what it does to each part."""
+    """One point: its searcher, how many weights it changes, and its outcome on each part."""
     return {
         "made_by": point.candidate.made_by,
         "weights": point.weights,
@@ -98,7 +98,7 @@ def _counts(outcome: Outcome | None) -> dict[str, int] | None:
 
 @dataclass(frozen=True)
 class FrontTable:
-    """The points of a front, the safest first, with a star at the one that was taken.
+    """The points of a front, the safest first, with a star at the chosen one.
 
     What they do to held-out inputs is left out: whoever chooses by it has none left for a verdict.
     """
@@ -133,7 +133,7 @@ class FrontTable:
             yield ink.text(f"* {self.choice.rule}: {self.choice.why}.")
 
     def _points_to_list(self) -> list[int]:
-        """Return the numbers of the points to show, the safest first: of many, those that no other beats."""
+        """Return the numbers of the points to show, the safest first; of many, only the ones that no other beats."""
         outcomes, objective = [point.selection_outcome for point in self.points], self.choice.objective
         shown = set(range(len(outcomes)))
         if len(outcomes) > MANY_POINTS:

@@ -85,7 +85,7 @@ def _point(point: MeasuredCandidate, chosen: bool) -> dict[str, Any]:
 
 
 def _changed_inputs(outcome: Outcome | None) -> tuple[Array, Array]:
-    """Positions of the inputs that are fixed and of those that break; those that showed the fault come first."""
+    """Positions of fixed and of broken inputs; inputs that showed the fault come first."""
     if outcome is None:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     was, now = outcome.baseline.right, outcome.right

@@ -108,7 +108,7 @@ def _kept_object(kept: Rate) -> dict[str, Any]:
 
 
 def _words(part: PartEvidence) -> dict[str, str]:
-    """Words for the counts, where those of inputs that are right or wrong do not fit."""
+    """Words for the counts where `right` and `wrong` do not fit."""
     words = part.words
     if part.kept is None:
         broken = f"inputs that {words.was_right} {words.broke}"

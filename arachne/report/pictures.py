@@ -139,7 +139,7 @@ def _picture(scale: _Scale, picture: Array, frame: Array | None = None) -> Shown
 
 
 def draw_frame(image: Image.Image, frame: Array) -> Image.Image:
-    """Draw a box into a picture, given as shares of it: a light line on a dark one, to be seen on any ground."""
+    """Draw a box, given as shares of the picture: a light line on a dark one, visible on any ground."""
     drawn = image.convert("RGB")
     ends = np.clip(np.asarray(frame, np.float64), 0, 1) * np.array([drawn.width, drawn.height] * 2)
     left, top, right, bottom = np.clip(np.round(ends), 0, np.array([drawn.width, drawn.height] * 2) - 1).tolist()

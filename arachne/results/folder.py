@@ -156,7 +156,7 @@ def reserve_folder(
 
 
 def can_resume(path: Path) -> bool:
-    """Whether a run into this folder was interrupted and can go on."""
+    """Whether a run into this folder was interrupted and can be resumed."""
     hidden = hidden_beside(path.resolve())
     found = hidden / CHECKPOINTS
     return found.is_dir() and not hidden.is_symlink() and not found.is_symlink()

@@ -41,7 +41,7 @@ NAME = re.compile(r"[0-9a-f]{64}\.npz")
 CACHE = "XDG_CACHE_HOME"
 
 MAX_BYTES = 2 << 30
-"""Bytes that all passes together may take; those that were not used for longest are removed first."""
+"""Bytes that all passes together may take; the least recently used are removed first."""
 
 MAX_PASS_BYTES = 512 << 20
 """A larger pass is not kept."""
@@ -97,7 +97,7 @@ class KeptPasses:
         return outputs, tail
 
     def sizes(self) -> dict[str, int]:
-        """The bytes of each file, the one that was not used for longest first."""
+        """The bytes of each file, the least recently used first."""
         if not self._is_ours():
             return {}
         with os.scandir(self.folder) as entries:
@@ -189,7 +189,7 @@ def _inputs_sha256(inputs: Inputs) -> str | None:
 def _fit(
     arrays: Mapping[str, Array], about: Mapping[str, object], key: str, backend: ModelBackend, inputs: Inputs
 ) -> tuple[Array, TailCache | None] | None:
-    """Make a pass of arrays that were read; None where they are not those of these inputs."""
+    """Make a pass of arrays that were read; None where they belong to other inputs."""
     outputs, n = arrays.get("outputs"), count(inputs)
     if about.get("key") != key or outputs is None or outputs.dtype != np.float32 or len(outputs) != n:
         return None
@@ -240,7 +240,7 @@ def run_or_find(backend: ModelBackend, inputs: Inputs) -> tuple[Array, TailCache
 
 
 def confirm_held_out(backend: ModelBackend, part: Part) -> Part:
-    """Compute what a verdict rests on anew where it may have been kept: outputs, and activations of the tail.
+    """Compute outputs and tail activations of the held-out part again where they may come from a kept pass.
 
     Outputs that are the same but for rounding, and read as the same decisions, stay as they are: the result is that of
     a run without kept passes, to the byte.

@@ -122,7 +122,7 @@ def measure(
     task: str | Task | None = None,
     keep_as_is: Any = None,
 ) -> Evidence:
-    """Measure what a patch does to a model on some data.
+    """Measure the effect of a patch on a model, on some data.
 
     Args:
         model: The model without the patch.

@@ -96,7 +96,7 @@ class Run:
             backend.pass_keeper = None
 
     def resume(self, fields: Mapping[str, Any]) -> None:
-        """Go on from the checkpoint of an earlier run, if there is one.
+        """Resume from the checkpoint of an earlier run, if there is one.
 
         Args:
             fields: Everything the run depends on (`run_fields`); a checkpoint with other ones is refused.
@@ -115,7 +115,7 @@ class Run:
         return nullcontext() if self.checkpoint is None else self.checkpoint.flush_on_exit()
 
     def resumed_state(self) -> SearchState | None:
-        """Return the state the search goes on from, with the generator as it was then; None from the beginning."""
+        """Return the state that the search resumes from, with its generator; None at the beginning."""
         if self._resumed is None:
             return None
         self.rng.bit_generator.state = self._resumed.random

@@ -1,1 +1,1 @@
-"""Scoring: from a change of weights to what the model says with it, and what that does to each decision."""
+"""Scoring: from a change of weights to the model's scores, and to the outcome of each decision."""

@@ -79,7 +79,7 @@ STEEPEST = 1.13
 
 
 ROUNDED = {"rounded": "identity", "rounded relu": "relu"}
-"""Names of steps that round to whole numbers, with what they are but for the rounding."""
+"""Names of steps that round to whole numbers, with the step without its rounding."""
 
 
 def chain(names: Sequence[str] | None, *, rounded: bool = False) -> tuple[Function, ...] | None:

@@ -247,7 +247,7 @@ def _rows_at_once(width: int, memory: int) -> int:
 def _run_by_piece(
     before: Array, functions: Sequence[Function], weight: Array, bias: Array | None, memory: int
 ) -> tuple[Array, Array]:
-    """Compute the activations of a layer from those that left the one before it, in files unless they are small."""
+    """Compute the activations of a layer from the outputs of the one before it, in files unless they are small."""
     entering, leaving = (
         RowBuffer(len(before), width, spill=True, most=_most_held(memory)) for width in weight.shape[::-1]
     )

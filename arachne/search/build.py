@@ -68,7 +68,7 @@ def added_terms(split: Split, alpha: float) -> Iterator[tuple[Part, Term]]:
 
 
 def fitness_inputs(split: Split, terms: Sequence[Term], added: Sequence[tuple[Part, Term]]) -> FitnessInputs:
-    """Collect the inputs that the fitness counts: the seen part's terms, then those of other parts."""
+    """Collect the inputs that the fitness counts: the seen part's terms, then the other parts'."""
     counted = FitnessInputs.of(split.seen, terms)
     for part, term in added:
         counted = counted.with_term(part, term)

@@ -224,7 +224,7 @@ class DirectionSearch(Searcher):
         ]
 
     def layers(self, problem: Problem) -> list[LayerInfo]:
-        """Return the layers to change, the last one first: those of the dense tail, or where it is short, others too.
+        """Return the layers to change, the last one first: the dense tail, and where it is short, others too.
 
         Raises:
             UsageError: The model has none, or the user allows none.
@@ -241,7 +241,7 @@ class DirectionSearch(Searcher):
 
 
 def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Material:
-    """Gather what the fits of a layer are made of; that of the last layers asked for is kept."""
+    """Gather the arrays that a layer is fitted from; those of the last few layers stay cached."""
     kept: dict[tuple[str, int, bytes], Material] = problem.shared.setdefault("directions", {})
     key = info.name, count, folds.tobytes()
     if key in kept:

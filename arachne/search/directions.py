@@ -158,7 +158,7 @@ def max_moment_rows(width: int, most: int = MAX_MOMENT_ROWS) -> int:
 
 
 def find_directions(differences: Array, whitened: Array, rank: int | None = None) -> tuple[Array, Array]:
-    """Return directions and detectors, float64 `(n, r)` each, those that stand out most first.
+    """Return directions and detectors, float64 `(n, r)` each, the most distinct first.
 
     Args:
         differences: M `(n, k)`.

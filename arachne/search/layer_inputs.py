@@ -25,7 +25,7 @@ MAX_PIECE_BYTES = 256 << 20
 """The most bytes of what enters and leaves a layer that a cut gives at a time."""
 
 SAMPLE_SHARE = 32
-"""Samples take one part of this many of what may be held, as float32; what is made of them takes several times that."""
+"""Samples take 1 / SAMPLE_SHARE of the memory limit, as float32; arrays made of them take several times that."""
 
 
 class LayerInputs(ABC):

@@ -1,4 +1,4 @@
-"""Low rank: train what a layer does along the directions in which a fault enters it, and nothing else of it.
+"""Low rank: train only a layer's response to the directions in which a fault enters it.
 
     v_j = R m_j / √(m_jᵀ R m_j)  for the differences m_j of classes (`arachne.search.shifts`)      z' = z + U Vᵀ h
 
@@ -48,7 +48,7 @@ DEEP_RANK, DEEP_SHARE = 4, 2
 
 @dataclass(frozen=True, kw_only=True)
 class LowRank(DirectionSearch):
-    """Trains what a layer does along the directions in which a fault enters it.
+    """Trains a layer's response to the directions in which a fault enters it.
 
     Attributes:
         steps: The number of gradient steps of each run.

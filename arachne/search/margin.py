@@ -96,7 +96,7 @@ class MarginHidden(MarginSearch):
 
 @dataclass(frozen=True, kw_only=True)
 class MarginFisher(MarginSearch):
-    """Margin search over the weights that the Fisher ratio ranks first: those that do little to the positives."""
+    """Margin search over the weights that the Fisher ratio ranks first, which hardly affect the positives."""
 
     name = "margin@fisher"
 

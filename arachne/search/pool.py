@@ -32,7 +32,7 @@ MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""
 
 QUICK = ("bias", "last-layer", Erase.name)
-"""Members that take little time; what they reach says what the whole pool will."""
+"""Members that take little time; their results predict the whole pool's."""
 
 SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.9, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
 """Slow members, which are skipped if the members before them already repair this share of the negatives."""
@@ -280,7 +280,7 @@ class Pool(Searcher):
         return replace(state, values={**state.values, **taken})
 
     def _member_result(self, name: str, problem: Problem, state: SearchState) -> SearchResult:
-        """Return what a member has found; that of one that is done is computed once."""
+        """Return the result of a member; the result of a finished one is computed once."""
         own, kept = state.members[name], problem.shared.setdefault("results of members", {})
         if name not in kept or kept[name][0] is not own:
             kept[name] = own, self._searcher(name, problem, state).result(problem, own)

@@ -123,7 +123,7 @@ class Problem:
         return cuts.at([layer]).activation((cuts.positions if numbers is None else cuts.positions[numbers])[rows])
 
     def edited_scores(self, edits: Sequence[LowRankEdit]) -> Iterator[Array]:
-        """Give the scores of all fitness inputs with each of some edits, `(n, classes)`, those of a layer in a row."""
+        """Yield the scores `(n, classes)` of all fitness inputs with each edit; edits of one layer come together."""
         from arachne.scoring.low_rank import edited_scores
 
         cuts, numbers = self._own_cuts

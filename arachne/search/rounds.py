@@ -1,4 +1,4 @@
-"""Another round: a search that starts from the patched model and repairs what is still wrong there."""
+"""Another round: a search that starts from the patched model and repairs its remaining mistakes."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ MIN_T = 3.0
 """Entries of the mean that are fewer standard errors than this away from zero are left out."""
 
 MAX_CLASSES = 64
-"""How many classes of negatives are told apart; the rest are one."""
+"""How many classes of negatives are kept apart; the rest are one."""
 
 MAX_OWN, MAX_READ_AS, MIN_READ_AS_SHARE = 12, 4, 0.1
 """How many differences of each kind there are at most, and the share of negatives that are read as a class."""
@@ -49,7 +49,7 @@ class Kinds:
 
     @property
     def own(self) -> Array:
-        """The classes of negatives that are told apart, those with most of them first."""
+        """The classes of negatives that are kept apart, the most frequent first."""
         return _most_frequent(self.labels[self.negative], MAX_CLASSES)
 
     @property

@@ -174,7 +174,7 @@ class TuneTraining(TuneAnchored):
     def advance(
         self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
     ) -> tuple[dict[str, Array], int]:
-        """Train on training inputs alone in the first run, take over what it reached in others, and go on from it."""
+        """Train on training inputs alone in the first run; other runs start from its weights."""
         if point >= ALONE_POINTS:
             return super().advance(problem, state, fold, point - ALONE_POINTS, rng=rng)
         if fold:

@@ -43,7 +43,7 @@ class Task(Configured, ABC):
     """Whether each input has one label, the number or the name of a class, which is read as for a single label."""
 
     NEEDS_LABELS: ClassVar[bool] = True
-    """Whether inputs need labels; those of a rule have none."""
+    """Whether inputs need labels; a rule needs none."""
 
     WORDS: ClassVar[Words] = WORDS
     """How sentences call its decisions."""
@@ -185,7 +185,7 @@ class Task(Configured, ABC):
         return None
 
     def find_target(self, text: str, classes: Sequence[str]) -> Pair | None:
-        """Return what a target in the task's own words means, such as `false:person`; None if it is none.
+        """Resolve a target in the task's own words, such as `false:person`; None if it is no such target.
 
         Args:
             text: The target.

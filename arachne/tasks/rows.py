@@ -45,7 +45,7 @@ class DecisionRows:
         return replace(self, numbers=self.numbers[rows])
 
     def compact(self) -> tuple[Array, Self]:
-        """Return the inputs that decisions are meant of, `(i,)`, and the decisions as those of these inputs alone."""
+        """Return the inputs that some decisions belong to, `(i,)`, and the decisions renumbered for these inputs."""
         own = np.unique(self.owners)
         among = np.flatnonzero(np.isin(self.inputs, own))
         inputs, numbers = np.searchsorted(own, self.inputs[among]), np.searchsorted(among, self.numbers)
@@ -66,7 +66,7 @@ class DecisionRows:
         return np.asarray(found.scores[self.positions(found, inputs, rows)])
 
     def positions(self, found: Decisions, inputs: Array, rows: Array) -> Array:
-        """Return where some of the decisions are among those that were read from the outputs of `inputs`, `(rows,)`."""
+        """Return the positions `(rows,)` of some decisions among all that were read from the outputs of `inputs`."""
         position = np.zeros(len(self.labels), np.int64)
         position[inputs] = np.arange(len(inputs))
         starts = np.searchsorted(found.inputs, np.arange(len(inputs)))

@@ -140,7 +140,7 @@ class LowRankEdit(Edit):
         return {self.key: self.add(weights[self.key])}
 
     def add(self, values: Array) -> Array:
-        """Return a parameter with the edit in it, rounded to what it can hold."""
+        """Return a parameter with the edit added, rounded to values it can hold."""
         found = np.empty(values.size, self.storage.carrier)
         for part, storage, old, product in self._parts(values):
             found[part] = storage.round(old + product)
@@ -224,7 +224,7 @@ class LowRankEdit(Edit):
 
 
 def _in_whole_steps(product: Array) -> Array:
-    """Round a change `(rows, n)` to whole numbers; each takes what is left over from those before it in its row."""
+    """Round a change `(rows, n)` to whole numbers, carrying each rounding error on along its row."""
     return np.diff(np.rint(np.cumsum(product, axis=1)), axis=1, prepend=0.0)
 
 

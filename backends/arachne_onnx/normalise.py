@@ -42,7 +42,7 @@ from arachne_onnx.rules.tape import key
 from arachne_onnx.unrolling import unroll
 
 OPSET = 18
-"""The oldest operator set the rules know; older models are brought up to it."""
+"""The oldest operator set that the rules support; older models are converted to it."""
 
 OWN_NAME = "ai.onnx"
 """The name of the domain of ONNX' own operators, which exporters leave out and scikit-learn pipelines may spell out."""

@@ -40,7 +40,7 @@ def sort_nodes(graph: GraphProto) -> None:
 
 
 def _order(nodes: Sequence[NodeProto]) -> list[int]:
-    """The numbers of the nodes, each behind those it reads from, otherwise as they stand."""
+    """Sort the nodes topologically, stably; return their numbers."""
     makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     needs = [sorted({makers[name] for name in reads(node) if name in makers}) for node in nodes]
     done: set[int] = set()

@@ -121,7 +121,7 @@ class Runner(onnx_running.Runner):
         return np.concatenate(parts)
 
     def _as_scores(self, raw: Array) -> Array:
-        """Do to LiteRT's numbers what the translation's last nodes do to its own."""
+        """Apply the translation's last nodes to LiteRT's outputs."""
         if self.output_head.kind == "sigmoid":
             column = raw.reshape(-1, 1)
             return np.concatenate([np.zeros_like(column), column], axis=1)

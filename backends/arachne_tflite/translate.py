@@ -134,7 +134,7 @@ class Writer:
         return name
 
     def computes_sizes(self, operator: Operator) -> bool:
-        """Whether an operator computes whole numbers from sizes and constants; the file says what they come to."""
+        """Whether an operator computes whole numbers from sizes and constants; the file holds the results."""
         if any(tensor.has_grid or np.dtype(tensor.dtype).kind not in "iub" for tensor in operator.outputs):
             return False
         given = [tensor for tensor in operator.inputs if tensor is not None]
@@ -200,7 +200,7 @@ class Writer:
         return forms[layout]
 
     def put(self, tensor: Tensor, name: str, layout: str = PLAIN) -> None:
-        """Let a name stand for a computed tensor in a layout, rounded to what it can hold."""
+        """Give a computed tensor a name, in a layout, rounded to values it can hold."""
         if tensor.has_grid:
             name = self._round(tensor, name, layout)
         elif tensor.grid is None and np.dtype(tensor.dtype).kind == "f" and tensor.dtype != "float32":
@@ -211,7 +211,7 @@ class Writer:
         self._enter(tensor, name, layout)
 
     def alias(self, tensor: Tensor, name: str, layout: str) -> None:
-        """Let the name of another tensor stand for a tensor, whose numbers are the same."""
+        """Give a tensor the name of another one with the same numbers."""
         if tensor.has_grid:
             self.put(tensor, self.add("Identity", [name]), layout)
         else:

@@ -133,7 +133,7 @@ def value_at(result: Any, path: tuple[int, ...]) -> Any:
 
 
 def split_steps(tape: Tape, start: int, touched: set[int]) -> tuple[list[RecordedCall], list[RecordedCall]]:
-    """Split the steps into those that no candidate can change and those behind the cut.
+    """Split the steps at the cut: steps that no candidate can change, and the rest.
 
     Steps that depend on touched parameters are behind the cut. If one of them works in place, order matters, and all
     steps from the cut on are behind it. Steps that depend on the number of rows alone (`arange(n)`) are on both sides.

@@ -45,7 +45,7 @@ def allocate_like(shape: tuple[int, ...], dtype: npt.DTypeLike, like: Array) -> 
 
 
 def gather(array: Array, rows: Array) -> Array:
-    """Choose rows of an array: few are copied, many stay where they are, and those of a lazy one stay unread."""
+    """Choose rows of an array: few are copied, many become a view, and rows of a lazy array stay unread."""
     if isinstance(array, LazyArray):
         return as_array(array.take(rows))
     if len(rows) * (array.nbytes // max(1, len(array))) <= MAX_COPIED_BYTES:

@@ -96,7 +96,7 @@ class RowBuffer:
 
 
 def map_rows(array: Array, make: Callable[[Array], Array]) -> Array:
-    """Apply a function to the rows of an array, float32 `(n, width)`; the result of a lazy one is in a file of its own.
+    """Apply a function to the rows of an array, float32 `(n, width)`; the result for a lazy array is written to a file.
 
     Rows that are read again and again then lie close together, without unused columns.
     """

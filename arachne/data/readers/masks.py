@@ -148,7 +148,7 @@ def _follow(mask: Array, head: Preprocess) -> Array:
 
 
 def _resize(mask: Array, height: int, width: int) -> Array:
-    """Return the pixel in the middle of what each new one covers."""
+    """Resize by taking the middle one of the pixels that each new pixel covers."""
     rows, columns = (
         ((np.arange(new) + 0.5) * old / new).astype(np.int64)
         for new, old in ((height, mask.shape[0]), (width, mask.shape[1]))

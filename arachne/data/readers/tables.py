@@ -124,7 +124,7 @@ def from_table(table: Table, source: str, folder: Path, preprocess: Preprocess, 
 
 
 def labels_of(table: Table, source: str) -> tuple[Any, tuple[str, ...] | None, tuple[str, ...]]:
-    """Return the labels of a table, their names if each has a column of its own, and the columns they were in.
+    """Return the labels of a table, their names if each has its own column, and the columns they were read from.
 
     Raises:
         DataError: There is no column of labels.

@@ -1,4 +1,4 @@
-"""Checkpoints: the state of a search, kept on the disk so that a run that ends early can go on."""
+"""Checkpoints: the state of a search, kept on the disk so that a run that ends early can be resumed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""When a checkpoint is written, how many are kept, and which one a run goes on from."""
+"""When a checkpoint is written, how many are kept, and which one a run resumes from."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from arachne.results.checkpoint.passes import PassFiles
 from arachne.search.state import SearchState
 
 KEPT = 2
-"""How many checkpoints stay: should the newest be damaged, the one before it goes on."""
+"""How many checkpoints stay: a run resumes from an older one where the newest is damaged."""
 
 SHARE = 0.01
 """The share of the time that writing checkpoints may take; a step that would take more is not written at once."""
@@ -91,7 +91,7 @@ class Checkpoints:
 
     @property
     def has_files(self) -> bool:
-        """Whether there is something on the disk to go on from."""
+        """Whether the disk holds a state to resume from."""
         return bool(self._by_number() or self._names(PASS_NAME)) or (self._path / LOCALISED).is_file()
 
     @property
@@ -101,18 +101,18 @@ class Checkpoints:
 
     @property
     def resumable(self) -> bool:
-        """Whether there is something to go on from, here or on the disk."""
+        """Whether memory or the disk holds a state to resume from."""
         return self._latest is not None or self._localised is not None or self.has_files
 
     @property
     def progress(self) -> str:
-        """The point to go on from, such as `generation 57`."""
+        """Where a run resumes, such as `generation 57`."""
         if self._latest is None and self._localised is None:
             return "a part of the localisation"
         return "localisation" if self._latest is None else Saved({}, *self._latest, {}).progress
 
     def open(self, fields: Mapping[str, Any]) -> Saved | None:
-        """Find the state to go on from, if there is one; called once the data is split.
+        """Find the state to resume from, if there is one; called once the data is split.
 
         Args:
             fields: What the run depends on, `run_fields`.

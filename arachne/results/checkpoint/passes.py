@@ -1,4 +1,4 @@
-"""The third kind of file of a checkpoint: what a pass of an unfinished localisation has added up so far."""
+"""The third kind of file of a checkpoint: the sums of a pass of an unfinished localisation."""
 
 from __future__ import annotations
 

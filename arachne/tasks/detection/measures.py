@@ -71,7 +71,7 @@ class ClassDetections:
 
 
 def detect(layout: Layout, outputs: Array, labels: Array) -> tuple[ClassDetections, ...]:
-    """Return what a detector's outputs find of each class, after non-maximum suppression.
+    """Return the objects of each class in a detector's outputs, after non-maximum suppression.
 
     Args:
         layout: Where the outputs hold what.
@@ -128,7 +128,7 @@ def _row(name: str, objects: int, counts: Array, averages: Sequence[float]) -> t
 
 
 def _of_class(boxes: Array, scores: Array, objects: list[Array]) -> ClassDetections:
-    """Return what is found of one class: boxes `(n, anchors, 4)`, scores `(n, anchors)`, objects of each picture."""
+    """Return the detections of one class: boxes `(n, anchors, 4)`, scores `(n, anchors)`, objects of each picture."""
     pictures, kept, values, hits = [], [], [], []
     for at, own in enumerate(objects):
         anchors = np.flatnonzero(scores[at] >= LEAST)

@@ -10,7 +10,7 @@ from arachne.model.values import Array
 
 TRIES = 4
 STEPS = (0.02, 0.01, 0.005)
-"""Lengths of a step, in sizes of what is moved."""
+"""Lengths of a step, relative to the size of the moved values."""
 
 SLACK = 0.02
 """How far a gradient may be from a slope, as a share of it."""

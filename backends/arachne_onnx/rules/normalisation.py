@@ -94,7 +94,7 @@ def _standardise(tape: Tape, step: BackwardStep, axes: str) -> tuple[str, str]:
 
 
 def _through(tape: Tape, step: BackwardStep, g: str, axes: str) -> str:
-    """The gradient less its mean and its part along the standardised values, divided by the deviation."""
+    """The gradient without its mean and its part along the standardised values, divided by the deviation."""
     normal, inverse = _standardise(tape, step, axes)
     level = tape.op("ReduceMean", g, axes, keepdims=1)
     along = tape.op("ReduceMean", tape.op("Mul", g, normal), axes, keepdims=1)

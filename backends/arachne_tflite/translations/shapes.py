@@ -147,7 +147,7 @@ def _slice(writer: Writer, name: str, parts: Mapping[int, tuple[int, int, int]])
 
 
 def sizes_alone(writer: Writer, operator: Operator) -> None:
-    """Refuse sizes that go into numbers; those that go into sizes never come here."""
+    """Refuse sizes that are computed with as numbers."""
     raise writer.error("whose result is not a size of something")
 
 

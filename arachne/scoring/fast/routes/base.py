@@ -128,7 +128,7 @@ class Route(ABC):
     """Whether scoring all inputs is faster than computing reference scores behind a cut."""
 
     worst_case: bool = True
-    """Whether its scales are worst cases, which `calibrate` then reduces to what it measures."""
+    """Whether its scales are worst cases, which `calibrate` then reduces to measured ones."""
 
     def runs(self, n: int) -> Iterator[slice]:
         """Yield the runs into which `n` inputs are divided."""
