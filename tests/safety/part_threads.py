@@ -9,9 +9,10 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
-from tests.safety.kept import Kept
+from tests.safety.kept import Kept, Trial
 from tests.safety.rows import Row
 
 ORDER = 25
@@ -81,27 +82,29 @@ def run(seed: int, jobs: int, kept: Kept) -> Iterator[Row]:
         for backend, (model, data, more) in MODELS.items():
             if importlib.util.find_spec(more.get("KERAS_BACKEND", backend)) is None:
                 continue
-            told, failures = compare(folder, model, data, more, seed)
+            made = {search: kept.trial("threads", f"{backend} {search} {seed}", partial(
+                compare, folder, model, data, more, search, seed)) for search in SEARCHES}  # fmt: skip
+            told = "; ".join(
+                f"{search}: {'not yet tried' if one is None else one.seen['told']}" for search, one in made.items()
+            )
+            failures = tuple(wrong for one in made.values() if one is not None for wrong in one.wrong)
             yield Row(f"{', '.join(map(str, THREADS))} threads: {backend}", len(THREADS), told, failures)
 
 
-def compare(folder: Path, model: str, data: str, more: dict[str, str], seed: int) -> tuple[str, tuple[str, ...]]:
-    """Repair with every number of threads; which searches gave the same bytes, and which failed."""
-    told, failures = [], []
-    for search in SEARCHES:
-        found = set()
-        for threads in THREADS:
-            out = f"{model}-{search}-{threads}"
-            argv = ["repair", model, "--data", data, "--target", "8:1", "--search", search, "--seed", str(seed)]
-            argv += ["-O", "generations=8"] if search == "de" else ["--max-break", "5%"]
-            ended = _python(["-m", "arachne", *argv, "-o", out, "--force"], folder, threads, more)
-            if ended.returncode != 0:
-                failures.append(f"{search} with {threads} threads: exit {ended.returncode}: {ended.stderr[-300:]}")
-                continue
-            files = [(folder / out / file).read_bytes() for file in ("patch.json", "history.csv")]
-            found.add(hashlib.sha256(b"".join(files)).hexdigest())
-        told.append(f"{search}: {'the same bytes' if len(found) == 1 else f'{len(found)} different patches'}")
-    return "; ".join(told), tuple(failures)
+def compare(folder: Path, model: str, data: str, more: dict[str, str], search: str, seed: int) -> Trial:
+    """Repair with every number of threads; whether that gave the same bytes, and which failed."""
+    failures, found = [], set()
+    for threads in THREADS:
+        out = f"{model}-{search}-{threads}"
+        argv = ["repair", model, "--data", data, "--target", "8:1", "--search", search, "--seed", str(seed)]
+        argv += ["-O", "generations=8"] if search == "de" else ["--max-break", "5%"]
+        ended = _python(["-m", "arachne", *argv, "-o", out, "--force"], folder, threads, more)
+        if ended.returncode != 0:
+            failures.append(f"{search} with {threads} threads: exit {ended.returncode}: {ended.stderr[-300:]}")
+            continue
+        files = [(folder / out / file).read_bytes() for file in ("patch.json", "history.csv")]
+        found.add(hashlib.sha256(b"".join(files)).hexdigest())
+    return Trial(tuple(failures), {"told": "the same bytes" if len(found) == 1 else f"{len(found)} different patches"})
 
 
 def _python(argv: list[str], folder: Path, threads: int, more: dict[str, str]) -> subprocess.CompletedProcess[str]:

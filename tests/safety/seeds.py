@@ -18,6 +18,7 @@ from tests.safety.cases_tflite import model as tflite_model
 from tests.safety.inside import Change, in_header, in_json, in_member, in_message
 from tests.safety.inside_arrays import in_about, in_arrays
 from tests.safety.mutations import mutate
+from tests.safety.seeds_copies import COPIES
 
 
 @dataclass(frozen=True)
@@ -282,6 +283,7 @@ SEEDS = [
     *INSIDE,
     *OURS,
     *TASKS,
+    *(Seed(*one) for one in COPIES),
     Seed("onnx", "onnx", _with_data(valid.model), (*SCAN, "data.npz")),
     Seed("pt2", "pt2", _with_data(valid.program), ("scan", "net.pt2", "--data", "data.npz")),
     Seed(
