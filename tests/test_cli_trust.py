@@ -7,6 +7,7 @@ import shutil
 from importlib import resources
 from pathlib import Path
 
+import onnx
 import pytest
 
 import arachne as package
@@ -113,6 +114,25 @@ def test_in_python_another_file_than_the_expected_one_is_not_opened(folder: Path
         package.load(model, expect_sha256="0" * 64)
     with pytest.raises(UsageError, match="no sha256"):
         package.load(model, expect_sha256="x")
+
+
+def test_weights_beside_a_model_are_expected_too(folder: Path) -> None:
+    """A neighbour who cannot change the model could otherwise change every weight of it."""
+    model = onnx.load(folder / "digits.onnx")
+    onnx.save_model(model, folder / "net.onnx", save_as_external_data=True, location="net.data", size_threshold=0)
+    first, data = (sha256_of(folder / name) for name in ("net.onnx", "net.data"))
+    assert arachne(*REPAIR, "-o", "fix", cwd=folder).code == 0
+    for command in (("evaluate", "net.onnx", "--data", "digits.npz"), ("log", "net.onnx", "--patches", "fix")):
+        for expected in ((first,), (f"net.data={data}",), (first, f"net.data={first}")):
+            words = [word for one in expected for word in ("--expect-sha256", one)]
+            ran = arachne(*command, *words, cwd=folder)
+            assert (ran.code, "expect" in ran.err) == (3, True), ran.err
+        both = ("--expect-sha256", first, "--expect-sha256", f"net.data={data}")
+        assert arachne(*command, *both, cwd=folder).code == 0
+    assert arachne("log", "net.onnx", "--patches", "fix", "--expect-sha256", f"digits.npz={data}", cwd=folder).code == 2
+    with pytest.raises(ModelError, match=r"net\.data"):
+        package.load(folder / "net.onnx", expect_sha256=first)
+    assert package.load(folder / "net.onnx", expect_sha256={"net.onnx": first, "net.data": data})
 
 
 @pytest.mark.parametrize("how", ["replaced", "written over", "removed"])

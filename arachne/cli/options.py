@@ -252,9 +252,6 @@ class ModelChoice:
             "feeds": dict(map(read_feed, self.feeds)),
             "scores_suffice": scores_suffice,
         }
-        context = click.get_current_context(silent=True)
-        if file is None and context is not None:
-            common["expect_sha256"] = context.meta.get("arachne.model_sha256")
         if self.factory:
             return load(self.factory, weights=file or self.weights, **common)
         return load(file or self.model_file, **common)

@@ -23,6 +23,7 @@ from arachne.cli.sections import write_sections
 from arachne.errors import EnvironmentFaultError, UsageError
 from arachne.io.expected import expecting
 from arachne.io.files import same_file, sha256_of
+from arachne.io.identity import check_sha256, expecting_hashes
 from arachne.io.output_paths import check_room, environment_faults
 
 if TYPE_CHECKING:
@@ -150,10 +151,8 @@ class Command(click.Command):
         write_sections(self.get_params(ctx), ctx, formatter)
 
     def invoke(self, ctx: click.Context) -> Any:
-        with report_closed_pipe():
-            check_expected(ctx)
-            with expecting(check_outputs(ctx)):
-                return super().invoke(ctx)
+        with report_closed_pipe(), expecting_hashes(check_expected(ctx)), expecting(check_outputs(ctx)):
+            return super().invoke(ctx)
 
 
 def is_resuming() -> bool:
@@ -166,16 +165,19 @@ def is_forced() -> bool:
     return bool(click.get_current_context().meta.get("arachne.force"))
 
 
-def check_expected(ctx: click.Context) -> None:
+def check_expected(ctx: click.Context) -> dict[Path, str]:
     """Refuse inputs that are not the files the user expects; what is expected of the model is checked again with it.
+
+    Returns:
+        The expected hashes by path.
 
     Raises:
         UsageError: It is not said of which file, or it is none of the inputs.
         ModelError: One has another hash.
     """
-    from arachne.io.identity import check_sha256
-    from arachne.model.registry import existing_file
+    from arachne.model.registry import existing_file, files_beside
 
+    found: dict[Path, str] = {}
     for text in ctx.meta.get("arachne.expect_sha256") or ():
         name, _, digest = text.rpartition("=")
         model = ctx.params.get("weights") or ctx.params.get("model_file") or _first(ctx)
@@ -183,11 +185,14 @@ def check_expected(ctx: click.Context) -> None:
         if meant is None:
             raise UsageError("--expect-sha256 does not say of which file; give FILE=HEX")
         path = existing_file(meant, "file")
-        if not any(same_file(path, named.path) for named in _inputs(ctx)):
-            raise UsageError(f"--expect-sha256 names '{name}', which is no input of this command")
+        inputs = [named.path for named in _inputs(ctx)]
+        if not any(same_file(path, one) for one in inputs):
+            beside = (other for one in inputs if one.is_file() for other in files_beside(one))
+            if not any(same_file(path, other) for other in beside):
+                raise UsageError(f"--expect-sha256 names '{name}', which is no input of this command")
         check_sha256(path, digest, sha256_of(path))
-        if model is not None and same_file(path, model):
-            ctx.meta["arachne.model_sha256"] = digest
+        found[path] = digest
+    return found
 
 
 def check_outputs(ctx: click.Context) -> list[Path]:

@@ -248,7 +248,7 @@ def open_model(model: Model, opening: Opening) -> ModelBackend:
                 raise ModelNotSeenError(f"no file '{file.path}' with the model's content on {_name()}")
     else:
         paths = [_write_file(model.key, file.name, files[file.name]) for file in model.files]
-    common = {"expect_sha256": model.files[0].sha256, **options}
+    common = {"expect_sha256": {file.name: file.sha256 for file in model.files}, **options}
     own = {"source": paths[0]} if model.factory is None else {"source": model.factory, "weights": paths[0]}
     found = load(**own, **common)
     if opening.look is not None:

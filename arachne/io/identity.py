@@ -3,12 +3,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from arachne.errors import ModelError, UsageError
 from arachne.io.files import sha256_of
+
+_wanted: ContextVar[Mapping[Path, str]] = ContextVar("wanted", default=MappingProxyType({}))
+
+
+@contextmanager
+def expecting_hashes(hashes: Mapping[Path, str]) -> Iterator[None]:
+    """Expect these hashes of files for the length of the block; a model that has one of them has no other files."""
+    token = _wanted.set(hashes)
+    try:
+        yield
+    finally:
+        _wanted.reset(token)
 
 
 @dataclass(frozen=True)
@@ -37,6 +52,28 @@ class FileIdentity:
     def sha256(self, path: Path) -> str | None:
         """The hash a file had, if it is one of these."""
         return self.files.get(path.absolute())
+
+    def check_expected(self, hashes: Mapping[Path, str] | None = None) -> None:
+        """Refuse files one of which has an expected hash, unless each of them has.
+
+        Args:
+            hashes: Expected hashes by path, besides those of `expecting_hashes`.
+
+        Raises:
+            UsageError: What is expected is no sha256.
+            ModelError: Nothing is expected of one, or something else.
+        """
+        wanted = {path.resolve(): digest for path, digest in {**_wanted.get(), **(hashes or {})}.items()}
+        known = {path: wanted.get(path.resolve()) for path in self.files}
+        if all(expected is None for expected in known.values()):
+            return
+        for path, expected in known.items():
+            if expected is None:
+                raise ModelError(
+                    f"'{next(iter(known)).name}' keeps weights in other files, and no sha256 is expected of "
+                    f"'{path.name}'; expect one of each file (--expect-sha256 {path.name}=HEX)"
+                )
+            check_sha256(path, expected, self.files[path])
 
     def check_untouched(self) -> None:
         """Refuse files that anybody has written to while they were being read.

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from arachne.errors import BackendUnavailableError, ModelError, UsageError
-from arachne.io.identity import FileIdentity, check_sha256
+from arachne.errors import ArachneError, BackendUnavailableError, ModelError, UsageError
+from arachne.io.identity import FileIdentity
 from arachne.io.reading import ordinary_file
 from arachne.model.weight_file import WeightFile
 from arachne.plugins.table import BACKENDS, WEIGHT_FILES
@@ -136,7 +136,7 @@ def load(
     output: str | None = None,
     trust_code: bool = False,
     feeds: Mapping[str, Any] | None = None,
-    expect_sha256: str | None = None,
+    expect_sha256: str | Mapping[str, str] | None = None,
     scores_suffice: bool = False,
 ) -> ModelBackend:
     """Open a model for repair.
@@ -150,7 +150,8 @@ def load(
         trust_code: Whether code inside a model file may run.
         feeds: Constants for inputs that are not in the data, such as `{"keep_prob": 1}`; a text, such as `1x3x320x320`,
             is the shape of an input whose file leaves sizes free.
-        expect_sha256: The hash the file must have, the weight file where there is one; nothing else is opened.
+        expect_sha256: The hash the file must have, the weight file where there is one; or a hash for each file, by its
+            name from the folder, where weights lie beside a model.
         scores_suffice: Whether a model without layers is opened too, to be run and not repaired.
 
     Returns:
@@ -171,7 +172,8 @@ def load(
     else:
         name = backend or _for_object(source)
     file = None if weights is None else existing_file(weights, "weight file")
-    identity = _identify_file(file or source, expect_sha256)
+    hashes = _expected_hashes(file or source, expect_sha256)
+    identity = _identify_file(file or source, hashes)
     found = get(name).load(source, weights=file, device=device, output=output, trust_code=trust_code)
     shapes = {name: value for name, value in (feeds or {}).items() if isinstance(value, str)}
     if shapes:
@@ -182,6 +184,7 @@ def load(
         beside = found.describe().beside
         found.file_identity = identity.extended_by((file or source).parent / name for name in beside)
         found.file_identity.check_untouched()
+        found.file_identity.check_expected(hashes)
     found.trusted_code = trust_code
     found.opened_with = {"backend": name, "device": device, "output": output, "trust_code": trust_code, "feeds": feeds}
     if isinstance(source, str):
@@ -201,6 +204,8 @@ def weight_file(path: str | Path) -> WeightFile:
     path = existing_file(path, "model")
     identity = FileIdentity.of([path])
     file = _weight_opener(name_for_file(path))(path)
+    identity = identity.extended_by(file.beside())
+    identity.check_expected()
     file.check_finite()
     identity.check_untouched()
     file.file_identity = identity
@@ -214,15 +219,30 @@ def _weight_opener(name: str) -> Callable[[Path], WeightFile]:
     return get(name).weight_file
 
 
-def _identify_file(source: Any, expected: str | None) -> FileIdentity | None:
+def files_beside(path: Path) -> Sequence[Path]:
+    """Return the files beside a model that hold weights of it; none where it is no model."""
+    try:
+        return _weight_opener(name_for_file(path))(path).beside()
+    except ArachneError:
+        return ()
+
+
+def _expected_hashes(source: Any, expected: str | Mapping[str, str] | None) -> Mapping[Path, str]:
+    """Return the hashes that a user expects of the files of a model, by path."""
+    if expected is None:
+        return {}
+    if not isinstance(source, Path):
+        raise UsageError("a sha256 is expected of a file, and the model comes from none")
+    named = {source.name: expected} if isinstance(expected, str) else expected
+    return {source.parent / name: digest for name, digest in named.items()}
+
+
+def _identify_file(source: Any, hashes: Mapping[Path, str]) -> FileIdentity | None:
     """Hash the file a model is about to be read from, and refuse another than the expected one."""
     if not isinstance(source, Path):
-        if expected is not None:
-            raise UsageError("a sha256 is expected of a file, and the model comes from none")
         return None
     identity = FileIdentity.of([source])
-    if expected is not None:
-        check_sha256(source, expected, str(identity.sha256(source)))
+    identity.check_expected(hashes)
     return identity
 
 

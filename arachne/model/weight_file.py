@@ -27,6 +27,10 @@ class WeightFile(ABC):
         """Open another file of the same format; a class whose constructor takes more than the path overrides this."""
         return cast("Callable[[Path], WeightFile]", type(self))(path)
 
+    def beside(self) -> Sequence[Path]:
+        """Return the other files that hold weights of it."""
+        return ()
+
     @abstractmethod
     def parameters(self) -> Sequence[tuple[str, str]]:
         """Every `(layer, parameter)` in the file, in the file's order."""

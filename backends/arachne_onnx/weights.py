@@ -31,6 +31,10 @@ class OnnxWeightFile(WeightFile):
         self._constants = graph.constants
         self._layers = find_layers(graph, self._opened.weight_tensors)
 
+    def beside(self) -> Sequence[Path]:
+        """Return the files of its external data."""
+        return tuple(self._opened.beside.values())
+
     def parameters(self) -> Sequence[tuple[str, str]]:
         """Return all parameters in order of execution."""
         return [(name, parameter) for name, layer in self._layers.items() for parameter in layer.stored]

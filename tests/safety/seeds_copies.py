@@ -38,13 +38,13 @@ def _low_rank(name: str) -> Callable[[Path], str]:
     return make
 
 
-def _patched(folder: Path) -> str:
+def _write_copy(folder: Path) -> str:
     """A copy with the patch in it, `patched.onnx`."""
     _run(folder, "apply", valid.patch(folder), "net.onnx", "-o", "patched.onnx")
     return "patched.onnx"
 
 
-def _named(folder: Path) -> str:
+def _write_naming_copy(folder: Path) -> str:
     """A copy whose metadata name the patch in it."""
     _run(folder, "apply", valid.patch(folder), "net.onnx", "-o", "patched.onnx", "--name-patch")
     return "patched.onnx"
@@ -85,7 +85,7 @@ def _role(name: str) -> Callable[[Path], str]:
     return make
 
 
-def _unlabelled(folder: Path) -> str:
+def _write_unlabelled(folder: Path) -> str:
     valid.patch(folder)
     np.savez(folder / "more.npz", x=np.load(folder / "data.npz")["x"][:50])
     return "more.npz"
@@ -140,15 +140,15 @@ COPIES: list[Made] = [
     ("low-rank patch, values in show", "patch", _low_rank("patch.json"), ("show", "patch.json"), in_json),
     ("low-rank patch, values in evaluate", "patch", _low_rank("patch.json"),
      ("evaluate", "net.onnx", "--data", "data.npz", "--patch", "patch.json"), in_json),
-    ("patched model under revert", "onnx", _patched, ("revert", "patch.json", *PATCHED, "-o", "o.onnx"), in_message),
-    ("patch under revert", "patch", lambda folder: _patched(folder) and "patch.json",
+    ("patched model under revert", "onnx", _write_copy, ("revert", "patch.json", *PATCHED, "-o", "o.onnx"), in_message),
+    ("patch under revert", "patch", lambda folder: _write_copy(folder) and "patch.json",
      ("revert", "patch.json", *PATCHED, "-o", "o.onnx"), in_json),
-    ("patched model under log", "onnx", _named, ("log", *PATCHED, "--patches", "patch.json"), in_message),
-    ("patched model under diff", "onnx", _patched, ("diff", "net.onnx", *PATCHED, "-o", "o.json"), in_message),
-    ("patched model under delta", "onnx", _patched, ("delta", "net.onnx", *PATCHED, "-o", "o.delta"), mutate),
+    ("patched model under log", "onnx", _write_naming_copy, ("log", *PATCHED, "--patches", "patch.json"), in_message),
+    ("patched model under diff", "onnx", _write_copy, ("diff", "net.onnx", *PATCHED, "-o", "o.json"), in_message),
+    ("patched model under delta", "onnx", _write_copy, ("delta", "net.onnx", *PATCHED, "-o", "o.delta"), mutate),
     ("patch under stack", "patch", _of_patch("patch.json"), ("stack", "patch.json", "-o", "o.json"), in_json),
     ("low-rank patch under stack", "patch", _low_rank("patch.json"), ("stack", "patch.json", "-o", "o.json"), in_json),
-    ("copy under --against", "onnx", _patched,
+    ("copy under --against", "onnx", _write_copy,
      ("evaluate", "net.onnx", "--data", "data.npz", "--patch", "patch.json", "--against", *PATCHED), in_message),
     ("model under --quantise", "onnx", _of_patch("net.onnx"),
      ("evaluate", "net.onnx", "--data", "data.npz", "--patch", "patch.json", "--quantise", "int8"), in_message),
@@ -170,7 +170,7 @@ COPIES: list[Made] = [
     ("--training", "npz", _role("more.npz"), (*TRAIN, "--training", "more.npz"), in_member("npy$")),
     ("--never-break", "npz", _role("more.npz"), (*REPAIR, "--never-break", "more.npz"), in_member("npy$")),
     ("--keep-as-is", "npz", _role("more.npz"), (*REPAIR, "--keep-as-is", "more.npz"), in_member("npy$")),
-    ("--unlabelled", "npz", _unlabelled,
+    ("--unlabelled", "npz", _write_unlabelled,
      ("evaluate", "net.onnx", "--data", "data.npz", "--patch", "patch.json", "--unlabelled", "more.npz"),
      in_member("npy$")),
     ("--data of apply", "npz", _of_patch("data.npz"), (*APPLY, "--data", "data.npz"), in_member("npy$")),
