@@ -37,7 +37,7 @@ SHARDS_PER_WORKER = 4
 """Number of shards per worker that are asked about at a time, where answers are as large as the model."""
 
 
-class ClusterBackend(ModelBackend):
+class ClusterBackend(ModelBackend, reads_inputs=True):
     """A model, and the workers that run it.
 
     Args:

@@ -70,6 +70,10 @@ PIECE_SHARE, MIN_PIECE_BYTES = 4, 16 << 20
 """Where rows are computed, lazy inputs are read into one part of this many of `memory` at a time, or so many bytes."""
 
 
+READING_INPUTS = ("_iterate_shards", "_iterate_pieces", "_read_all", "_has_several_shards")
+"""How operations go over inputs, which only a backend that hands them to others says itself."""
+
+
 class ModelBackend(ModelWeights):
     """A trained model, whatever framework it lives in.
 
@@ -107,15 +111,20 @@ class ModelBackend(ModelWeights):
     remote: RemoteExecutor | None = None
     """Runs work on shards of inputs in other processes; None where this process computes."""
 
-    def __init_subclass__(cls, **options: Any) -> None:
+    def __init_subclass__(cls, *, reads_inputs: bool = False, **options: Any) -> None:
         """Refuse a subclass that replaces a final method of this class, perhaps by a helper of the same name.
+
+        Args:
+            reads_inputs: Whether the subclass says itself how operations go over inputs; else that is final too.
+            **options: Those of other base classes.
 
         Raises:
             TypeError: It does.
         """
         super().__init_subclass__(**options)
+        ours = () if reads_inputs else READING_INPUTS
         for name in vars(cls):
-            if getattr(getattr(ModelBackend, name, None), "__final__", False):
+            if name in ours or getattr(getattr(ModelBackend, name, None), "__final__", False):
                 instead = f"define '_{name}' instead" if hasattr(ModelBackend, f"_{name}") else "give it another name"
                 raise TypeError(f"'{cls.__qualname__}' overrides the final method '{name}' of ModelBackend; {instead}")
 
@@ -154,17 +163,20 @@ class ModelBackend(ModelWeights):
         """Tell whether the operations go over several shards of these inputs, one after the other."""
         return count(inputs) > SHARD
 
+    @final
     def _pieces(self, inputs: Inputs) -> list[slice]:
         """Return the rows that are read at a time: at most a shard, and a share of memory or `MIN_PIECE_BYTES`."""
         allowed = max(MIN_PIECE_BYTES, self.memory // PIECE_SHARE)
         most = allowed * count(inputs) // max(1, count_bytes(inputs))
         return list(batches(count(inputs), max(EVEN, most))) if most < SHARD else shards(count(inputs))
 
+    @final
     def _begin_pass(self, kind: str, inputs: Inputs, names: Sequence[object]) -> tuple[int, PassState]:
         """Return how many shards of a pass an earlier run had done, and what it had added up."""
         keeper = self.pass_keeper
         return (0, {}) if keeper is None or keeper.block is None else keeper.begin(kind, inputs, names)
 
+    @final
     def _keep_pass(self, done: int, state: Callable[[], PassState | None]) -> None:
         if self.pass_keeper is not None and self.pass_keeper.block is not None:
             self.pass_keeper.keep(done, state)
@@ -396,6 +408,7 @@ class ModelBackend(ModelWeights):
         found.n = count(inputs)
         return found
 
+    @final
     def _count_open_shards(self, inputs: Inputs, layers: Sequence[str]) -> int:
         """Return how many shards of what enters the earliest of some layers fit into `memory`, at least one."""
         first = next(info.name for info in self.layers if info.name in layers)
@@ -414,6 +427,7 @@ class ModelBackend(ModelWeights):
         """
         return None
 
+    @final
     def predict(self, inputs: Inputs) -> Array:
         """Return the predicted class of every input, `(n,)`; the first of several equal scores wins."""
         return decide(self.forward(inputs))

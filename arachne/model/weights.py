@@ -78,6 +78,7 @@ class ModelWeights(ModelFiles):
     def _set_weights(self, layer: str, parameter: str, values: Array) -> None:
         """Implementation of `set_weights`; the values have the parameter's shape."""
 
+    @final
     def info(self, layer: str) -> LayerInfo:
         """Return the `LayerInfo` of a name.
 
@@ -91,6 +92,7 @@ class ModelWeights(ModelFiles):
             f"the model has no layer '{layer}'" + did_you_mean(layer, [info.name for info in self.layers])
         )
 
+    @final
     def resolve_parameters(self, parameters: Iterable[tuple[str, str]] | None) -> list[tuple[str, str]]:
         """Return the `(layer, parameter)` pairs to differentiate by, each once; all of the model's for None.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -137,6 +138,12 @@ def _load_weights(module: nn.Module, file: TorchWeightFile) -> nn.Module:
     missing = [name for name in wanted if name not in state and not tied.get(name, set()) & state.keys()]
     unknown = [name for name in state if name not in wanted]
     wrong = [name for name in state if name in wanted and state[name].shape != wanted[name].shape]
+    if missing and (prefix := _prefix(state, wanted)):
+        raise ModelError(
+            f"'{file.path.name}' has the model's weights with '{prefix}' before each name, as DataParallel and "
+            f"torch.compile save them; save them without: torch.save({{name.removeprefix('{prefix}'): tensor for "
+            "name, tensor in weights.items()}, 'weights.pt')"
+        )
     if missing:
         raise ModelError(f"'{file.path.name}' lacks {len(missing)} weights of the model, the first is '{missing[0]}'")
     if unknown:
@@ -149,6 +156,13 @@ def _load_weights(module: nn.Module, file: TorchWeightFile) -> nn.Module:
         raise ModelError(f"'{file.path.name}' has a '{name}' of shape {got}, the model expects {expected}")
     module.load_state_dict(state, strict=False)
     return module
+
+
+def _prefix(found: Collection[str], wanted: Collection[str]) -> str:
+    """Return what stands before every wanted name among those found; nothing if not all of them are found like this."""
+    first = next(iter(wanted), "")
+    ends = [name.removesuffix(first) for name in found if first and name.endswith(f".{first}")]
+    return next((prefix for prefix in ends if all(prefix + name in found for name in wanted)), "")
 
 
 def _tied(module: nn.Module) -> dict[str, set[str]]:

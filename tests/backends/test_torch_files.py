@@ -214,6 +214,8 @@ def test_weights_that_do_not_fit_the_model_are_refused(tmp_path: Path) -> None:
     missing = {name: tensor for name, tensor in state.items() if name != "fc.bias"}
     with pytest.raises(ModelError, match=r"lacks 1 weights of the model, the first is 'fc\.bias'"):
         open_state(missing)
+    with pytest.raises(ModelError, match=r"'module\.' before each name, as DataParallel and torch\.compile save them"):
+        open_state({f"module.{name}": tensor for name, tensor in state.items()})
     with pytest.raises(ModelError, match=r"'fc\.bia'; did you mean 'fc\.bias'"):
         open_state({**state, "fc.bia": torch.zeros(3)})
     with pytest.raises(ModelError, match=r"'fc\.bias' of shape \(4,\), the model expects \(3,\)"):

@@ -103,7 +103,9 @@ def _arrays(folder: Path) -> str:
 
 def _settings(folder: Path) -> str:
     valid.data(folder)
-    (folder / "arachne.toml").write_text('data = "data.npz"\nmemory = "1GiB"\n\n[scan]\nclasses = "0,1,2,3,4,5,6,7,8,9"\n')
+    (folder / "arachne.toml").write_text(
+        'data = "data.npz"\nmemory = "1GiB"\n\n[scan]\nclasses = "0,1,2,3,4,5,6,7,8,9"\n'
+    )
     return "arachne.toml"
 
 
