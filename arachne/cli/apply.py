@@ -79,7 +79,7 @@ def command(
         output.result(sentence, value)
         return
     output.say(sentence)
-    _print_measured(output, value, patch, measuring)
+    _print_measured(output, value, done.match.patch, measuring)
 
 
 class _Measuring:
@@ -123,7 +123,7 @@ class _Measuring:
 
 
 def _print_measured(output: Any, value: dict[str, Any], patch: Patch, measuring: _Measuring) -> None:
-    """Measure the written copy on data, and print whether it keeps what the patch promised."""
+    """Measure the written copy on data, print whether it keeps what was promised, and the patch in its numbers."""
     from arachne.report.objects import result_object
     from arachne.report.terminal import EvidenceTable
 

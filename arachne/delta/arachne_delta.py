@@ -186,8 +186,8 @@ def _check(delta: Delta, stream: BinaryIO, model: str, found: bytes) -> None:
 
 
 def _describe(delta: Delta) -> str:
-    size = sum(len(run.old) for run in delta.runs)
-    return f"{size:,} bytes in {len(delta.runs):,} runs, sha256 {delta.new_sha256.hex()}"
+    changed = sum(run.old[n] != run.new[n] for run in delta.runs for n in range(len(run.old)))
+    return f"{changed:,} bytes in {len(delta.runs):,} runs, sha256 {delta.new_sha256.hex()}"
 
 
 def _pieces(stream: BinaryIO, runs: list[tuple[int, bytes]]) -> Iterator[bytes]:

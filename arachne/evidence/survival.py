@@ -19,7 +19,7 @@ from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
 from arachne.patch.matching import match
-from arachne.patch.transfer import WeightsInMemory
+from arachne.patch.transfer import WeightsInMemory, derived_for
 from arachne.plugins.drawing import Drawable
 from arachne.scoring.plain import forward_with
 from arachne.scoring.statistics import Rate
@@ -79,13 +79,15 @@ class Survival(Drawable):
 def scores_there(patch: Patch, other: ModelBackend) -> tuple[Scores | None, Scores, str]:
     """Return functions that score another model without and with the patch, and a note on the model without it.
 
-    The other model may or may not carry the patch, and keeps its weights. The first function is None if the patch's
-    weights are not found in it.
+    The other model may or may not carry the patch, and keeps its weights. A patch in its own numbers, which `apply` has
+    written beside its file, is the one it carries. The first function is None if the patch cannot be in the model.
     """
+    stored = WeightsInMemory(other)
+    own = derived_for(patch, stored.path)
     try:
-        found = match(patch, WeightsInMemory(other), exact=patch.base.backend == other.NAME)
-    except PatchError:
-        return None, other.forward, "compared with the model itself: the patch's weights are not found there"
+        found = match(own or patch, stored, exact=own is not None or patch.base.backend == other.NAME)
+    except PatchError as error:
+        return None, other.forward, f"compared with the model itself, as the patch does not fit the copy: {error}"
     if all(pair.done for pair in found.pairs):
         undone = found.patch.inverse()
         return (

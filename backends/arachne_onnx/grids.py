@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import numpy as np
 from onnx import NodeProto
+from onnx.helper import np_dtype_to_tensor_dtype
+from onnx.numpy_helper import to_array
 
 from arachne.model.values import Array
 from arachne.weights.storage import IntegerGrid
@@ -42,6 +46,51 @@ def grid_of(graph: Graph, node: NodeProto) -> IntegerGrid | None:
     if stored.dtype == np.int8 and not zero.any() and (stored > low).all():
         low += 1
     return IntegerGrid(scale, zero, low, int(limits.max), str(stored.dtype))
+
+
+def write_roundings_plainly(graph: Graph) -> None:
+    """Leave out casts of whole numbers to what they are, and store zero points that are computed of a constant shape.
+
+    torch.onnx writes both around the layers of `torch.ao.quantization`.
+    """
+    made = {
+        node.output[0]: node for node in graph.nodes if node.op_type in ("QuantizeLinear", "Cast", "ConstantOfShape")
+    }
+    replaced = set()
+    for node in graph.nodes:
+        if node.op_type != "DequantizeLinear":
+            continue
+        if (cast := made.get(node.input[0])) is not None and _casts_to_itself(graph, made, cast):
+            replaced.add(node.input[0])
+            node.input[0] = cast.input[0]
+        if len(node.input) > 2 and (zero := _computed_zero(graph, made, node)) is not None:
+            replaced.add(node.input[2])
+            graph.constants[f"{node.input[2]}/stored"] = zero
+            node.input[2] = f"{node.input[2]}/stored"
+    taken = {name for node in graph.nodes for name in node.input} | {graph.scores}
+    graph.nodes = [node for node in graph.nodes if node.output[0] not in replaced or node.output[0] in taken]
+
+
+def _casts_to_itself(graph: Graph, made: Mapping[str, NodeProto], cast: NodeProto) -> bool:
+    rounding = made.get(cast.input[0])
+    if cast.op_type != "Cast" or rounding is None or rounding.op_type != "QuantizeLinear" or len(rounding.input) < 3:
+        return False
+    zero = graph.constants.get(rounding.input[2])
+    return zero is not None and np_dtype_to_tensor_dtype(zero.dtype) == attributes(cast)["to"]
+
+
+def _computed_zero(graph: Graph, made: Mapping[str, NodeProto], node: NodeProto) -> Array | None:
+    """Return the zero point of a stored tensor that is filled, and perhaps cast, in the graph."""
+    stored, scale = (graph.constants.get(name) for name in node.input[:2])
+    filling = made.get(node.input[2])
+    if filling is not None and filling.op_type == "Cast":
+        filling = made.get(filling.input[0])
+    if stored is None or scale is None or filling is None or filling.op_type != "ConstantOfShape":
+        return None
+    shape, value = graph.constants.get(filling.input[0]), attributes(filling).get("value")
+    if shape is None or value is None or shape.tolist() != list(scale.shape):
+        return None
+    return np.full(scale.shape, to_array(value).item(), stored.dtype)
 
 
 def find_grids(graph: Graph) -> dict[str, IntegerGrid]:

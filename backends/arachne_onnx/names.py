@@ -41,7 +41,7 @@ SEPARATE = {"q_proj_weight": "q", "k_proj_weight": "k", "v_proj_weight": "v"}
 QUANTISED = "_quantized"
 """The ending that onnxruntime's quantisers add to the name of a weight."""
 
-_GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne)|__\d+$")
+_GENERATED = re.compile(r"^(onnx::|val_\d|_val_\d|const_|\d+$|arachne|(.*/)?Constant(_\d+)?_output_0$)|__\d+$")
 
 
 def is_packed(name: str) -> bool:

@@ -34,7 +34,7 @@ from arachne_onnx.graph import (
     type_from,
     value_info,
 )
-from arachne_onnx.grids import dequantise_weights
+from arachne_onnx.grids import dequantise_weights, write_roundings_plainly
 from arachne_onnx.order import sort_nodes, take_constant_branches
 from arachne_onnx.rules import FLAT, RULES
 from arachne_onnx.rules.recurrent import GATES, can_unfold, unfold
@@ -82,6 +82,7 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
             ) from error
     graph = _graph(copy, outside)
     _write_out_whole_numbers(graph)
+    write_roundings_plainly(graph)
     infer_types(graph)
     write_out_fused(graph)
     take_constant_branches(graph)

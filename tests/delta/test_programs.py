@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from arachne.delta import Delta, DeltaError, Run, make_delta
-from arachne.delta.arachne_delta import HEAD, RUN
+from arachne.delta.arachne_delta import HEAD, RUN, apply
 from tests.delta.conftest import PYTHON, Pair, call
 from tests.safety import faults
 
@@ -126,8 +126,6 @@ def test_hostile_deltas_get_one_sentence_and_change_nothing(pair: Pair, checked_
 
 
 def apply_in_memory(content: bytes, pair: Pair) -> None:
-    from arachne.delta.arachne_delta import apply
-
     apply(Delta.from_bytes(content), str(pair.old))
 
 
@@ -179,3 +177,4 @@ def test_runs_that_lie_close_together_are_one(tmp_path: Path) -> None:
     delta = make_delta(old, new)
     assert [(run.offset, len(run.old)) for run in delta.runs] == [(5, 5), (40, 1), ((1 << 20) - 1, 1), (1 << 20, 1)]
     assert Delta.from_bytes(delta.to_bytes()) == delta
+    assert "': 5 bytes in 4 runs, sha256 " in apply(delta, str(old), str(tmp_path / "copy"))
