@@ -278,16 +278,15 @@ class Runner(BatchRunner):
         self.fit_rows(sum(self.bytes_per_row.values()), MAX_BATCH_BYTES)
 
     def _try_any_batch(self, feeds: Mapping[str, Array]) -> None:
-        """Drop a declared batch size if the model accepts two batches at once and gives the same scores."""
-        fixed, kept = self.fixed, self.bare
-        alone = self.whole(self.graph, [self.graph.scores]).run({**feeds, **self.weights_for(self.graph)}, first=True)
-        single = alone[self.graph.scores]
+        """Drop a declared batch size if two batches at once have the scores that each has alone."""
+        fixed, kept, weights = self.fixed, self.bare, self.weights_for(self.graph)
+        other = {name: vary(array) if fixed == 1 else np.roll(array, 1, axis=0) for name, array in feeds.items()}
+        program = self.whole(self.graph, [self.graph.scores])
+        alone = [program.run({**batch, **weights}, first=True)[self.graph.scores] for batch in (feeds, other)]
         free = {
             name: TensorType(kind.element, ("n", *(kind.shape or ())[1:])) for name, kind in self.bare.inputs.items()
         }
-        twice = {name: np.concatenate([array, np.roll(array, 1, axis=0)]) for name, array in feeds.items()}
-        if fixed == 1:
-            twice = {name: np.concatenate([array, vary(array)]) for name, array in feeds.items()}
+        twice = {name: np.concatenate([array, other[name]]) for name, array in feeds.items()}
         self.bare = replace(kept, inputs=free, types={})
         self.fixed = None
         try:
@@ -295,8 +294,8 @@ class Runner(BatchRunner):
             both = self.whole(self.graph, [self.graph.scores]).run(
                 {**twice, **self.weights_for(self.graph)}, first=True
             )
-            first = both[self.graph.scores]
-            agrees = len(first) == 2 * len(single) and np.allclose(first[: len(single)], single, rtol=1e-3, atol=1e-4)
+            found, wanted = both[self.graph.scores], np.concatenate(alone)
+            agrees = found.shape == wanted.shape and np.allclose(found, wanted, rtol=1e-3, atol=1e-4)
         except (DataError, ModelError):
             agrees = False
         if not agrees:
