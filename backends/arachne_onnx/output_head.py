@@ -13,6 +13,9 @@ from arachne.errors import ModelError, UsageError, did_you_mean
 from arachne_onnx.graph import SCORES, Graph, attributes, reads, type_from
 from arachne_onnx.joined_outputs import join_outputs
 
+WHOLE = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+"""Element types of outputs that a quantised file ends in, with their names."""
+
 PASSING = ("Identity", "Cast", "Dropout")
 
 SPREADING = (*PASSING, "Reshape", "Expand", "Unsqueeze")
@@ -129,6 +132,12 @@ def _choose(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], ou
         if wanted in possible:
             return wanted
     if not possible:
+        for name, kind in zip(named, map(graph.type_of, named), strict=True):
+            if kind is not None and kind.element in WHOLE:
+                raise ModelError(
+                    f"the model's output '{name}' holds {WHOLE[kind.element]}: export it with inputs and outputs in "
+                    "floats, as onnxruntime's quantisers do, or repair the TFLite file it came from"
+                )
         raise ModelError("the model has no output of floating-point numbers that could be class scores")
     raise ModelError(f"the model has {len(possible)} outputs, name one with --output or output=: {', '.join(possible)}")
 

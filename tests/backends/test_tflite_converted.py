@@ -98,6 +98,7 @@ def test_low_rank_patch_of_keras_applies_to_both_files(converted: tuple[Path, Ar
 @pytest.mark.backend("onnx")
 def test_export_by_tf2onnx_is_read_in_whole_numbers(converted: tuple[Path, Array]) -> None:
     import keras
+    import onnxruntime
     import tf2onnx
 
     folder, inputs = converted
@@ -110,6 +111,18 @@ def test_export_by_tf2onnx_is_read_in_whole_numbers(converted: tuple[Path, Array
     assert set(dtypes[0]) == {"int8"}
     first, second = (np.asarray(one.get_weights(one.layers[-1].name)["weight"]) for one in (there, here))
     np.testing.assert_array_equal(first, second)
+    session = onnxruntime.InferenceSession(whole.with_suffix(".onnx"))
+    own = np.concatenate([session.run(None, {session.get_inputs()[0].name: row[None]})[0] for row in inputs[:50]])
+    np.testing.assert_array_equal(there.forward(inputs[:50]), own)
+    there.set_weights(there.layers[-1].name, "weight", -first)
+    there.save(folder / "changed.onnx")
+    patch = arachne.diff(whole.with_suffix(".onnx"), folder / "changed.onnx")
+    assert {change.tensor.dtype for change in patch.changes} == {"int8"}
+    arachne.revert(patch, folder / "changed.onnx", folder / "back.onnx")
+    assert (folder / "back.onnx").read_bytes() == whole.with_suffix(".onnx").read_bytes()
+    tf2onnx.convert.from_tflite(str(folder / "int8.tflite"), opset=17, output_path=str(folder / "int8.onnx"))
+    with pytest.raises(ModelError, match="holds int8: export it with inputs and outputs in"):
+        arachne.load(folder / "int8.onnx")
 
 
 def test_recurrent_layer_is_read_unrolled_and_refused_with_advice_as_a_loop(tmp_path: Path) -> None:
