@@ -13,11 +13,11 @@ import arachne
 from arachne.data.labelled import LabelledData
 from arachne.data.read import read_data
 from arachne.decisions.losses import cross_entropy
-from arachne.engine import MAX_COPIES
 from arachne.errors import InputError, NothingToRepairError, UsageError
 from arachne.model.lazy import is_lazy
 from arachne.report.objects import scan_object
 from arachne.report.part_object import part_object
+from arachne.results.divide import MAX_COPIES
 from arachne.scoring.evaluators import PlainEvaluator
 from arachne.search import DifferentialEvolution, Pool
 from arachne.search.build import build_problem

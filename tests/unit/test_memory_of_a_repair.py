@@ -13,8 +13,9 @@ import pytest
 from arachne.choose.budget import Budget
 from arachne.data.labelled import LabelledData
 from arachne.data.read import read_data
-from arachne.engine import MIN_SEARCH_MEMORY, repair
+from arachne.engine import repair
 from arachne.model.memory import peak_memory
+from arachne.results.divide import MIN_SEARCH_MEMORY
 from arachne.settings import Settings, make_localiser, make_searcher
 from arachne.testing import ReferenceBackend, mlp
 
