@@ -139,7 +139,7 @@ def search(
     """Search new values for the weights, from the beginning or from where an earlier run had got to.
 
     Returns:
-        The problem, what was found, and the forecast that was told on the way.
+        The problem, what was found, and the forecast.
     """
     suspects, allowed = localisation.suspects, settings.known_localiser.layer_filter
     with run.stage("search"), restoring_weights(backend, suspects.parameters):

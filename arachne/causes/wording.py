@@ -47,7 +47,7 @@ def _describe_both(rule: Rule, data: LabelledData, planted: str | None) -> str:
     """Describe what was planted, and the rule if that says something else."""
     own = rule.rules[0] if isinstance(rule, Both) and names_class(rule) else rule
     words = describe_planted(rule, data, planted)
-    return words if words == describe(rule, data) else f"{words} (told by: {describe(own, data)})"
+    return words if words == describe(rule, data) else f"{words} (recognised by: {describe(own, data)})"
 
 
 def describe_planted(rule: Rule, data: LabelledData, planted: str | None) -> str:

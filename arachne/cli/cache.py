@@ -30,9 +30,9 @@ def command(clear: bool) -> None:
     sizes = passes.sizes()
     with environment_faults(folder):
         removed = passes.clear() if clear else 0
-    told = f"{pluralise(len(sizes), 'pass', 'passes')} in '{folder}', {size_text(sum(sizes.values()))}"
+    summary = f"{pluralise(len(sizes), 'pass', 'passes')} in '{folder}', {size_text(sum(sizes.values()))}"
     Output().result(
-        f"removed {told}" if clear else told,
+        f"removed {summary}" if clear else summary,
         {
             "schema": "arachne.cache/1",
             "folder": str(folder),

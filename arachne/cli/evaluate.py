@@ -61,7 +61,7 @@ def command(
 ) -> None:
     """Measure MODEL on labelled inputs, as it is or with a patch; the file is only read.
 
-    With --patch and --unlabelled, --data can be left out: which predictions change can be told without labels.
+    With --patch and --unlabelled, --data can be left out: flipped predictions are counted without labels.
     """
     from arachne.evidence.batch_dependence import batch_dependent
     from arachne.evidence.scan import Scan

@@ -181,7 +181,7 @@ output_options = options(
     ),
     remembered_option("-q", "--quiet", cls=HarmlessOption, is_flag=True, help="Only the result."),
     remembered_option("-v", "--verbose", cls=HarmlessOption, is_flag=True, help="Tell every step."),
-    remembered_option("--log-file", type=LOG_FILE, help="Keep all that is told in this file too."),
+    remembered_option("--log-file", type=LOG_FILE, help="Write all messages to this file too."),
     remembered_option("--debug", is_flag=True, help="Show a traceback when something goes wrong."),
 )
 """The options of every command, which `Output` reads."""

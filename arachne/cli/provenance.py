@@ -25,7 +25,7 @@ class Source:
     Attributes:
         origin: Which of the five.
         origin_name: The file or the variable, where there is one.
-        line: The line in the file, where it can be told.
+        line: The line in the file, if known.
     """
 
     origin: Origin

@@ -38,7 +38,7 @@ class LabelledData(Drawable):
         columns: Metadata, one array `(n,)` by column name.
         source: The path or object the data was read from.
         names_assumed: Whether the order of the class names comes from the data and was not given by the user. It is
-            right only for a model with the same number of classes and no names of its own; `checked_scores` checks
+            right only for a model with the same number of classes and no names of its own; `run_checked` checks
             that.
         kept: Which inputs nobody has labelled and the model must go on reading as it does, bool `(n,)`; None if there
             are none. Their labels are filled in when the model has run.

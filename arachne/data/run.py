@@ -98,11 +98,6 @@ def with_model_names(backend: ModelBackend, data: LabelledData) -> LabelledData:
     return replace(data, labels=numbers[data.labels], class_names=names, names_assumed=False)
 
 
-def checked_scores(backend: ModelBackend, data: LabelledData) -> Array:
-    """Return the model's class scores `(n, classes)`, checked by `run_checked`."""
-    return run_checked(backend, data)[0]
-
-
 def run_checked(
     backend: ModelBackend, data: LabelledData, run: RunModel | None = None, task: Task | None = SINGLE_LABEL
 ) -> tuple[Array, ActivationCache | None, Task]:

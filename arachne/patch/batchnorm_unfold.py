@@ -52,7 +52,7 @@ def unfold(own: Array, other: Array, dtypes: tuple[str, str]) -> Unfolded:
         dtypes: What the two are stored in.
 
     Raises:
-        NotProvenError: A row's factor cannot be told.
+        NotProvenError: A row's factor cannot be determined.
     """
     there = np.asarray(other, np.float64)
     if _mostly(STORAGES[dtypes[0]].round(other) == own, own):

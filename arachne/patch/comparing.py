@@ -86,8 +86,8 @@ class Comparison:
             names = ", ".join([*self._alone, *self._alone_there][:4])
             raise PatchError(
                 f"'{'.'.join(key)}' differs in most weights of row {error.row}, and not by a factor as from a folded "
-                f"batch normalisation; only one of the files has {names}, so what was changed and what an exporter did "
-                "cannot be told apart: compare two files from the same exporter"
+                f"batch normalisation; only one of the files has {names}, so changes and what an exporter did "
+                "cannot be distinguished: compare two files from the same exporter"
             ) from None
 
     def _sum_biases(self, layer: str, other: str) -> Array | None:

@@ -102,8 +102,9 @@ class KeptPasses:
             return {}
         with os.scandir(self.folder) as entries:
             files = [entry for entry in entries if entry.is_file(follow_symlinks=False)]
-        told = {entry.name: entry.stat(follow_symlinks=False) for entry in files if NAME.fullmatch(entry.name)}
-        return {name: told[name].st_size for name in sorted(told, key=lambda name: (told[name].st_mtime_ns, name))}
+        stats = {entry.name: entry.stat(follow_symlinks=False) for entry in files if NAME.fullmatch(entry.name)}
+        oldest_first = sorted(stats, key=lambda name: (stats[name].st_mtime_ns, name))
+        return {name: stats[name].st_size for name in oldest_first}
 
     def clear(self) -> int:
         """Remove every pass; the number of them."""

@@ -285,7 +285,7 @@ def flips(model: Any, inputs: Any, patch: Patch | str | Path, *, preprocess: str
     task = task_from(patch.provenance) or SINGLE_LABEL
     if not task.ONE_LABEL:
         raise UsageError(
-            f"predictions that flip are told where each input has one label, and the patch's task is '{task.name}'; "
+            f"flipped predictions are counted where each input has one label, and the patch's task is '{task.name}'; "
             "measure it on labelled inputs"
         )
     found = read_unlabelled(inputs, preprocess=preprocess).inputs

@@ -237,14 +237,14 @@ class _Checker:
         return values.astype(dtype, copy=False), start
 
     def _grid(self, table: Table, name: str, dtype: str, shape: tuple[int, ...]) -> Grid | None:
-        told = table["quantization"]
-        if told is None or told["scale"] is None or not len(told["scale"]):
+        stored = table["quantization"]
+        if stored is None or stored["scale"] is None or not len(stored["scale"]):
             return None
-        scale = np.asarray(told["scale"], np.float32)
+        scale = np.asarray(stored["scale"], np.float32)
         zero = np.zeros(len(scale), np.int64)
-        if told["zero_point"] is not None and len(told["zero_point"]):
-            zero = np.asarray(told["zero_point"], np.int64)
-        axis = told["quantized_dimension"]
+        if stored["zero_point"] is not None and len(stored["zero_point"]):
+            zero = np.asarray(stored["zero_point"], np.int64)
+        axis = stored["quantized_dimension"]
         if len(zero) != len(scale) or not (np.isfinite(scale) & (scale > 0)).all():
             raise ModelError(f"'{self.name}' has a tensor '{name[:80]}' whose scales are no scales")
         if len(scale) > 1 and (not 0 <= axis < len(shape) or shape[axis] != len(scale)):

@@ -96,7 +96,7 @@ def read_graph(opened: LoadedModel) -> Graph:
     for name, expected in opened.translation.shapes.items():
         kind = graph.type_of(name)
         if kind is None or kind.shape is None or not all(isinstance(size, int) for size in kind.shape):
-            raise ModelError(f"the model's tensor '{name}' has a size that cannot be told from its operators")
+            raise ModelError(f"the model's tensor '{name}' has a size that does not follow from its operators")
         if tuple(kind.shape) != expected and (math.prod(expected) != 1 or kind.shape):
             raise ModelError(
                 f"the model says that its tensor '{name}' has shape {expected}, and its operators make {kind.shape}"

@@ -14,7 +14,7 @@ from arachne.data.chance import (
 )
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
-from arachne.data.run import checked_scores
+from arachne.data.run import run_checked
 from arachne.errors import DataError
 from arachne.model.values import Array
 from arachne.testing import ReferenceBackend, two_inputs
@@ -45,7 +45,7 @@ def classifier(*shape: int, low: float = 0.0, high: float = 1.0) -> ReferenceBac
 
 def part_of(backend: ReferenceBackend, inputs: Array, rows: int | None = None) -> Part:
     data = LabelledData(inputs[:rows], LABELS[:rows])
-    return Part(data, np.arange(len(data)), checked_scores(backend, data), ())
+    return Part(data, np.arange(len(data)), run_checked(backend, data)[0], ())
 
 
 @pytest.mark.parametrize(
@@ -153,7 +153,7 @@ def test_a_table_is_no_picture_and_one_class_for_all_is_no_cure() -> None:
 
     def find(inputs: Array) -> Misreading | None:
         data = LabelledData(inputs, labels)
-        part = Part(data, np.arange(400), checked_scores(backend, data), ())
+        part = Part(data, np.arange(400), run_checked(backend, data)[0], ())
         return find_misreading(backend, part, float(np.mean(part.right)))
 
     assert find(table) is None
@@ -173,10 +173,10 @@ def test_a_handful_of_inputs_is_no_evidence() -> None:
 
 def test_inputs_the_model_does_not_take_are_refused_with_the_table() -> None:
     with pytest.raises(DataError, match="should be of shape") as caught:
-        checked_scores(classifier(64), LabelledData(IMAGES, LABELS))
+        run_checked(classifier(64), LabelledData(IMAGES, LABELS))
     assert any(line.split()[:2] == ["scale=1/255", "flatten"] for line in str(caught.value).splitlines())
     with pytest.raises(DataError, match="should be of shape") as caught:
-        checked_scores(classifier(65), LabelledData(IMAGES, LABELS))
+        run_checked(classifier(65), LabelledData(IMAGES, LABELS))
     assert "\n" not in str(caught.value)
 
 

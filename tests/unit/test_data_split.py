@@ -10,7 +10,7 @@ from sklearn.datasets import load_digits
 
 from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
-from arachne.data.run import checked_scores, with_model_names
+from arachne.data.run import run_checked, with_model_names
 from arachne.data.split import Split, groups_of, overlap, split_by_outcome
 from arachne.data.strata import divide
 from arachne.data.targets import Target
@@ -239,7 +239,7 @@ def test_labels_the_model_does_not_have_are_refused(backend: ReferenceBackend) -
 
 def test_empty_data_and_bad_shares_are_refused(backend: ReferenceBackend) -> None:
     with pytest.raises(DataError, match="the data has no inputs"):
-        checked_scores(backend, DATA.take([]))
+        run_checked(backend, DATA.take([]))
     with pytest.raises(UsageError, match="share from 0 to below 1"):
         split(backend, choose=1.0)
 
@@ -251,7 +251,7 @@ def test_scores_that_are_not_numbers_are_refused() -> None:
     values[0, 0] = np.nan
     broken.set_weights("fc1", "weight", values)
     with pytest.raises(ModelError, match=r"scores are not numbers \(NaN\) for 1,797 inputs, first row 0"):
-        checked_scores(broken, DATA)
+        run_checked(broken, DATA)
 
 
 def test_names_of_the_model_are_used_and_assumed_names_renumbered(backend: ReferenceBackend) -> None:
@@ -262,16 +262,16 @@ def test_names_of_the_model_are_used_and_assumed_names_renumbered(backend: Refer
     data = LabelledData(inputs, np.array([0, 1, 2]), ("ape", "cat", "dog"), names_assumed=True)
     assert with_model_names(named, data).labels.tolist() == [2, 1, 0]
     with pytest.raises(DataError, match="in another order"):
-        checked_scores(named, data)
+        run_checked(named, data)
     with pytest.raises(DataError, match="no class 'cow'"):
         with_model_names(named, LabelledData(inputs, np.zeros(3), ("cow",), names_assumed=True))
 
 
 def test_names_must_be_one_for_each_class(backend: ReferenceBackend) -> None:
     with pytest.raises(DataError, match=r"found 2 class names \(a, b\), but the model has 10 classes; give all names"):
-        checked_scores(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b"), names_assumed=True))
+        run_checked(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b"), names_assumed=True))
     with pytest.raises(DataError, match="expected one name for each of the model's 10 classes, got 2"):
-        checked_scores(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b")))
+        run_checked(backend, LabelledData(DIGITS, LABELS % 2, ("a", "b")))
 
 
 def test_an_empty_part_has_no_rows_and_empty_terms(backend: ReferenceBackend) -> None:

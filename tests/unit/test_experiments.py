@@ -65,9 +65,9 @@ def largest_cause(backend: ReferenceBackend, data: LabelledData) -> Cause:
 @pytest.mark.parametrize(
     ("kind", "words"),
     [
-        ("frame", "the pixels of a frame, 1 wide, are 1 (told by: "),
-        ("dead rows", "the pixels of rows 3 to 4 are 0 (told by: "),
-        ("gain", "values are 0.3 times as large (told by: "),
+        ("frame", "the pixels of a frame, 1 wide, are 1 (recognised by: "),
+        ("dead rows", "the pixels of rows 3 to 4 are 0 (recognised by: "),
+        ("gain", "values are 0.3 times as large (recognised by: "),
     ],
 )
 def test_a_planted_cause_is_confirmed_and_named_by_the_whole_of_it(kind: str, words: str) -> None:

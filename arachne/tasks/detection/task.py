@@ -48,7 +48,7 @@ class Detection(Task):
     threshold: tuple[str, ...] = option(
         (), "Probability from which a box counts: 0.25 for all, or person=0.3,dog=0.5.", metavar="VALUE"
     )
-    boxes: str | None = option(None, "The values of a box: xywh, xyxy or yxyx; told by their values if left out.")
+    boxes: str | None = option(None, "The values of a box: xywh, xyxy or yxyx; guessed from their values if left out.")
     layout: Layout | None = field(default=None, repr=False)
     """Where outputs hold what, once the model is known."""
 
