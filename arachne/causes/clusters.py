@@ -21,6 +21,12 @@ MIN_DEVIATION = 1e-6
 MIN_CLASS_SHARE = 0.5
 """A cluster gives a rule only if at least this share of its errors is read as one class."""
 
+MOST_PAIRED = 2048
+"""Values of an input of which all pairs are looked at together."""
+
+OVERSAMPLED, POWERS = 10, 3
+"""Directions beyond those wanted, and how often each is multiplied by the values, where components are drawn."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClusterFinder(Finder):
@@ -62,11 +68,12 @@ def last_layer(backend: ModelBackend | None) -> str | None:
 def residuals(hidden: Array, cases: Cases) -> Array:
     """Subtract the mean of the true and predicted classes' centres, in standard deviations of right inputs `(n, w)`."""
     right = ~cases.wrong
-    classes = int(max(cases.labels.max(initial=0), cases.predictions.max(initial=0))) + 1
-    centres = np.repeat(hidden[right].mean(axis=0)[None], classes, axis=0)
+    seen, at = np.unique(np.concatenate([cases.labels, cases.predictions]), return_inverse=True)  # few of many classes
+    centres = np.repeat(hidden[right].mean(axis=0)[None], len(seen), axis=0)
     for label in np.unique(cases.labels[right]).tolist():
-        centres[label] = hidden[right & (cases.labels == label)].mean(axis=0)
-    found = hidden - (centres[cases.labels] + centres[cases.predictions]) / 2
+        centres[np.searchsorted(seen, label)] = hidden[right & (cases.labels == label)].mean(axis=0)
+    labels, predictions = np.split(at, [len(cases.labels)])
+    found = hidden - (centres[labels] + centres[predictions]) / 2
     deviation = found[right].std(axis=0)
     scaled: Array = found / np.where(deviation > MIN_DEVIATION, deviation, np.inf)
     return scaled
@@ -75,8 +82,21 @@ def residuals(hidden: Array, cases: Cases) -> Array:
 def project(values: Array, components: int) -> Array:
     """Project onto the first principal components, `(n, components)`."""
     centred = values - values.mean(axis=0)
+    if centred.shape[1] > MOST_PAIRED:
+        return project_at_random(centred, components)
     _, vectors = np.linalg.eigh(centred.T @ centred / len(centred))
     return np.asarray(centred @ vectors[:, ::-1][:, :components], dtype=np.float64)
+
+
+def project_at_random(centred: Array, components: int) -> Array:
+    """Project nearly onto the same components without a table of all pairs of values, after Halko et al. (2011)."""
+    found = np.random.default_rng(0).normal(size=(centred.shape[1], components + OVERSAMPLED)).astype(centred.dtype)
+    found = centred @ found
+    for _ in range(POWERS):
+        found = centred @ (centred.T @ np.linalg.qr(found)[0])
+    basis = np.linalg.qr(found)[0]
+    left, sizes, _ = np.linalg.svd(basis.T @ centred, full_matrices=False)
+    return np.asarray((basis @ (left * sizes))[:, :components], dtype=np.float64)
 
 
 def fit_plane(layer: str, read_as: int, hidden: Array, members: Array, cases: Cases) -> Activation:

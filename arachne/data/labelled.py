@@ -21,6 +21,9 @@ HASH_BATCH = 1024
 TEXT_COLUMNS = ("text", "sentence", "tweet", "review", "title", "question")
 """The names that data sets give to columns of texts."""
 
+MAX_NAME_LENGTH = 1000
+"""Characters of the name of a class; tables, pages and records repeat it."""
+
 MAX_NAMED = 10
 """The most classes named on one line."""
 
@@ -70,6 +73,11 @@ class LabelledData(Drawable):
                 raise DataError(
                     f"expected one label per input, got {len(array)} rows in '{what}' and {len(self)} labels"
                 )
+        longest = max(self.class_names or (), key=len, default="")
+        if len(longest) > MAX_NAME_LENGTH:
+            raise DataError(
+                f"the class name '{longest[:40]}…' has {len(longest):,} characters, more than {MAX_NAME_LENGTH:,}"
+            )
         if self.names is not None and len(self.names) != len(self):
             raise DataError(f"expected one file name per input, got {len(self.names)} names and {len(self)} labels")
 

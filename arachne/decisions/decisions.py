@@ -14,6 +14,9 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 
+BLOCK_VALUES = 1 << 20
+"""Scores that are sorted at a time: a copy of those of ten thousand classes takes as much as all else."""
+
 
 @dataclass(frozen=True, eq=False)
 class Decisions:
@@ -63,5 +66,7 @@ def margins(scores: Array, labels: Array) -> Array:
 
 def closest_two(scores: Array) -> tuple[Array, Array]:
     """Return the second highest and the highest of the class scores `(m, classes)` of each decision, both `(m,)`."""
-    second, best = np.partition(scores, -2, axis=1)[:, -2:].T
+    rows = max(1, BLOCK_VALUES // scores.shape[1])
+    found = [np.partition(scores[at : at + rows], -2, axis=1)[:, -2:] for at in range(0, len(scores), rows)]
+    second, best = (np.concatenate(found) if found else scores[:, -2:]).T
     return second, best

@@ -115,7 +115,7 @@ def _near_ties(scores: Array) -> Array:
     if scores.shape[1] < 2:
         return np.zeros(0, np.int64)
     second, best = closest_two(scores)
-    gap = (best - second) / np.maximum(np.abs(scores).max(axis=1), 1e-30)
+    gap = (best - second) / np.maximum(np.maximum(scores.max(axis=1), -scores.min(axis=1)), 1e-30)
     closest = np.argsort(gap, kind="stable")[:MAX_RERUN]
     return np.sort(closest[gap[closest] <= MAX_SCORE_GAP])
 

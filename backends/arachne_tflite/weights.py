@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from arachne.model.values import Array
@@ -21,6 +21,10 @@ class TfliteWeightFile(OnnxWeightFile):
         graph = io.read_graph(self._file)
         self._constants = graph.constants
         self._layers = find_layers(graph, self._file.onnx.weight_tensors)
+
+    def beside(self) -> Sequence[Path]:
+        """Return no files: those with weights elsewhere are refused."""
+        return ()
 
     def name_patch(self, copy: Path, digest: str) -> None:
         """Refuse: a name would move the tables of the file."""

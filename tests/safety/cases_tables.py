@@ -305,6 +305,7 @@ CLASSES: dict[str, bytes | None] = {
     "that-are-a-pipe": None,
     "that-are-not-utf8": b"\xff\xfe\n" * 10,
     "that-are-too-many": b"\n".join(f"c{n}".encode() for n in range(100_000)),
+    "of-a-megabyte-each": b"\n".join(bytes([48 + n]) * 1_000_000 for n in range(10)),
 }
 
 CASES = [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from scipy.stats import hypergeom
 from sklearn.datasets import load_digits
 
 from arachne.causes import Cases, Finder, Rule, find_causes, rule_from
-from arachne.causes.clusters import ClusterFinder
+from arachne.causes.clusters import ClusterFinder, project, project_at_random
 from arachne.causes.experiment import run_experiment
 from arachne.causes.inputs import InputFinder, modes
 from arachne.causes.items import sort_columns
@@ -219,6 +220,28 @@ def test_what_no_single_value_shows_is_found_in_the_activations(
     assert rule(data, backend)[causes[0].members].all()
     with pytest.raises(UsageError, match="needs the model"):
         Activation("fc2", 0, rule.direction, 0.0)(LabelledData(data.inputs, np.zeros_like(LABELS)))
+
+
+def test_components_of_a_wide_layer_are_found_without_a_table_of_all_pairs() -> None:
+    """A table of 20,000 by 20,000 values took 1.5 GB, for data of 24 MB."""
+    rng = np.random.default_rng(0)
+    planted = np.zeros(20_000, np.float32)
+    planted[::100] = 3
+    values = rng.standard_normal((300, 20_000)).astype(np.float32)
+    values[:60] += planted
+    tracemalloc.start()
+    projected = project(values, 5)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 150 << 20
+    assert abs(projected[:60, 0].mean() - projected[60:, 0].mean()) > 10 * projected[60:, 0].std()
+
+
+def test_clear_components_of_a_wide_and_a_narrow_layer_are_the_same() -> None:
+    rng = np.random.default_rng(0)
+    values = rng.standard_normal((400, 300)) @ np.diag([50, 40, 30, 22, 15, *[1.0] * 295])
+    narrow, wide = project(values, 5), project_at_random(values - values.mean(axis=0), 5)
+    np.testing.assert_allclose(np.abs(wide), np.abs(narrow), atol=0.01 * np.abs(narrow).max())
 
 
 RULES: list[Rule] = [
