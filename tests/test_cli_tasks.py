@@ -96,6 +96,7 @@ def test_false_labels_are_repaired_chosen_again_applied_and_measured(tmp_path: P
     with np.load(tmp_path / "data.npz") as data:
         known = int((~np.isnan(data["y"])).sum())
     assert f"of {known:,} labels wrong" in found.out
+    assert "--data data.npz --task multilabel --target " in found.err.splitlines()[-1]
     assert "false:threat" in found.out
     assert "causes are looked for where each input has one label" in found.err
     words = ("--data", "data.npz", "--task", "multilabel", "--target", "false:threat", "--search", "last-layer")
@@ -175,7 +176,11 @@ def test_numbers_that_are_too_high_are_repaired(tmp_path: Path, backend: str) ->
 @pytest.mark.parametrize(
     ("words", "code", "sentence"),
     [
-        ((), 3, "expected one label per input, got labels of shape (600, 3) (--task NAME)"),
+        (
+            (),
+            3,
+            "expected one label per input, got labels of shape (600, 3); name the task that reads them, multilabel",
+        ),
         (("--task", "multilable"), 2, "no task named 'multilable'; did you mean 'multilabel'?"),
         (("--task", "multilabel", "--threshold", "2"), 2, "a probability above 0 and below 1, got '2'"),
         (("--task", "multilabel", "--threshold", "thread=0.3"), 2, "for 'thread', which is no label"),

@@ -37,7 +37,7 @@ ABOUT_BEFORE = ("force", "resume")
 """Options about the files of an earlier run."""
 
 OF_MODEL = ("model-file", "model", "weights", "backend", "device", "output", "trust-code", "feed")
-OF_DATA = ("data", "classes", "preprocess")
+OF_DATA = ("data", "classes", "preprocess", "task", "threshold", "tolerance")
 
 
 class ConfiguredCommand(Command):

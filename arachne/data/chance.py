@@ -13,6 +13,7 @@ from arachne.data.preprocess import Preprocess
 from arachne.errors import ArachneError, DataError
 from arachne.model.values import Array, Inputs, take
 from arachne.tasks import correct
+from arachne.text import percent
 
 if TYPE_CHECKING:
     from arachne.data.part import Part
@@ -128,10 +129,10 @@ def find_misreading(
     cured = best >= max(accuracy + MIN_GAIN, constant + MIN_ABOVE_ONE_CLASS) and bool(trials[0].text)
     if not guessing and not cured:
         return None
-    problem = f"the model is right on {accuracy:.1%} of {len(part)} inputs, which is "
-    problem += f"near chance for {part.n_classes} classes" if guessing else f"far below its confidence, {sure:.1%}"
+    problem = f"the model is right on {percent(accuracy)} of {len(part)} inputs, which is "
+    problem += f"near chance for {part.n_classes} classes" if guessing else f"far below its confidence, {percent(sure)}"
     if cured:
-        problem += f"; the preprocessing '{trials[0].text}' gives {best:.1%}"
+        problem += f"; the preprocessing '{trials[0].text}' gives {percent(best)}"
     sentence, table = advice(trials, problem)
     if not isinstance(inputs, Mapping) and len(inputs.shape) == 2:
         table.append("  of a table, check that the columns are in the order the model was trained with")
@@ -152,8 +153,8 @@ def _find_bytes(backend: ModelBackend, inputs: Inputs, labels: Array) -> Misread
     if divided is None or whole is None or divided < whole + MIN_GAIN_OF_BYTES:
         return None
     sentence = (
-        f"the inputs go up to {sample.max():g}; divided by 255, the model is right on {divided:.1%} of {len(rows)} of "
-        f"them, as they are on {whole:.1%}: give --preprocess {AS_BYTES}"
+        f"the inputs go up to {sample.max():g}; divided by 255, the model is right on {percent(divided)} of "
+        f"{len(rows)} of them, as they are on {percent(whole)}: give --preprocess {AS_BYTES}"
     )
     return Misreading(sentence, [], cured=True)
 
@@ -202,7 +203,7 @@ def advice(trials: Sequence[Trial], problem: str) -> tuple[str, list[str]]:
     width = max(len(trial.text or AS_IT_IS) for trial in trials)
     lines = [
         f"  {trial.text or AS_IT_IS:<{width}}  "
-        + (f"{trial.accuracy:6.1%}" if trial.accuracy is not None else f"cannot run: {trial.reason}")
+        + (f"{percent(trial.accuracy):>6}" if trial.accuracy is not None else f"cannot run: {trial.reason}")
         for trial in trials
     ]
     return f"{problem}; accuracy under the common preprocessings, on at most {TRIAL_INPUTS} inputs:", lines

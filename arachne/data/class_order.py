@@ -16,6 +16,7 @@ from arachne.data.labelled import LabelledData
 from arachne.data.part import Part
 from arachne.errors import DataError
 from arachne.model.values import Array
+from arachne.text import percent
 
 MIN_RING_INPUTS = 20
 """The fewest inputs in a cycle of classes: with fewer, it could be chance."""
@@ -49,8 +50,8 @@ class ClassOrder:
         ]
         more = "" if len(self.read_as) <= MAX_LISTED else f", and {len(self.read_as) - MAX_LISTED} more"
         return (
-            f"the model is right on {self.accuracy:.1%} of {len(data)} inputs, and another order of the classes gives "
-            f"{self.better:.1%}: going by what the model reads, label {', '.join(pairs)}{more}; "
+            f"the model is right on {percent(self.accuracy)} of {len(data)} inputs, and another order of the classes "
+            f"gives {percent(self.better)}: going by what the model reads, label {', '.join(pairs)}{more}; "
             + ("number the labels as the model does" if data.class_names is None else "give the names in its order")
         )
 

@@ -26,6 +26,12 @@ MAX_CLASS_NUMBER = 1 << 40
 MAX_FILE_BYTES = 16 << 20
 """The largest file of class names."""
 
+TASKS = {
+    2: "multilabel if each column is a label, tokens if each token has one",
+    3: "segmentation if each pixel has one",
+}
+"""Tasks that labels of so many axes may belong to."""
+
 Classes = str | Path | Sequence[str] | None
 """Class names in order: a list, comma-separated text, or a file with one per line."""
 
@@ -135,7 +141,11 @@ def _one_per_row(labels: Any) -> Array:
     if values.ndim == 2 and _is_one_hot(values):
         values = values.argmax(axis=1)
     if values.ndim != 1:
-        raise DataError(f"expected one label per input, got labels of shape {values.shape}", argument="task")
+        raise DataError(
+            f"expected one label per input, got labels of shape {values.shape}"
+            + (f"; name the task that reads them, {TASKS[values.ndim]}" if values.ndim in TASKS else ""),
+            argument="task",
+        )
     if values.dtype.kind not in "biufUS":
         raise DataError(f"expected labels that are numbers or names, got {values.dtype}")
     return values

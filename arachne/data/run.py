@@ -17,7 +17,7 @@ from arachne.data.targets import Target, parse_targets
 from arachne.errors import DataError, ModelError, did_you_mean
 from arachne.model.values import Array, Inputs
 from arachne.tasks import SINGLE_LABEL, Task, default_task
-from arachne.text import pluralise
+from arachne.text import percent, pluralise
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -151,9 +151,9 @@ def _run_model(backend: ModelBackend, data: LabelledData, run: RunModel | None) 
         if data.labels.ndim != 1:  # preprocessings are compared by one label for each input
             raise
         trials = compare_preprocessings(backend, data.inputs, data.labels)
-        if all(trial.accuracy is None for trial in trials):
+        if trials[0].accuracy is None:  # the best comes first
             raise
-        best = trials[0]
-        hint = f"{error}; the preprocessing '{best.text}' makes them fit, with an accuracy of {best.accuracy:.1%}"
+        accuracy = percent(trials[0].accuracy)
+        hint = f"{error}; the preprocessing '{trials[0].text}' makes them fit, with an accuracy of {accuracy}"
         message, table = advice(trials, hint)
         raise DataError(message, argument="preprocess", below=table) from error

@@ -5,11 +5,13 @@ from __future__ import annotations
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import PurePath
 from typing import Any
 
 from arachne.choose.budget import BREAK_BUDGET
 from arachne.evidence.grade import OVERRUN, REDUCED, REMOVED, TOO_FEW
+from arachne.plugins.table import TASKS
 
 SMALLER, LARGER = (0.005, 0.001, 0.0), (0.02, 0.05, 0.1)
 """Budgets to try when the repair broke too much, and when it did too little; the first beyond the one it had."""
@@ -73,7 +75,7 @@ def next_steps(
     if result["verdict"] == TOO_FEW:
         return [_scan(given, "Collect more inputs that show the fault, or repair one that more inputs show", folder)]
     steps = [other] if front else []
-    if not result["target"].startswith("cause:"):
+    if not result["target"].startswith("cause:") and _has_one_label(given):
         steps.append(_scan(given, "Look for what the mistakes share: a cause is often repaired better", folder))
     if words:
         steps.append(_step("Search among the vectors of words alone", [*again, "--search", "margin@embeddings"]))
@@ -84,6 +86,12 @@ def _is_weak(result: Mapping[str, Any]) -> bool:
     """Tell whether more than half of the fault is left."""
     counts = result["held_out"]
     return 2 * int(counts["target_errors_after"]) > int(counts["target_errors_before"])
+
+
+def _has_one_label(given: Given) -> bool:
+    """Tell whether each input has one label, so that causes are looked for."""
+    named = dict(pairwise(given.data)).get("--task")
+    return named is None or TASKS.get(named).ONE_LABEL
 
 
 def _scan(given: Given, sentence: str, folder: str) -> dict[str, str]:

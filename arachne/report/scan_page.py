@@ -45,6 +45,7 @@ def scan_page(scan: Scan, *, command: str | None = None, following: str | None =
             "wrong": wrong,
             "accuracy": scan.accuracy,
             "unexplained": wrong - sum(cause.count for cause in scan.causes),
+            "no_causes": scan.task.no_causes,
             "causes": [_cause(cause, scan) for cause in scan.causes],
             "faults": [
                 {"target": fault.target, "count": fault.count, "share": fault.share}

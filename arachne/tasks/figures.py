@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from arachne.text import percent
+
 Cell = str | int | float | None
 """A name, a count, a share between 0 and 1, or nothing."""
 
@@ -50,4 +52,4 @@ def cell_text(cell: Cell) -> str:
     """Return a cell as a report shows it: shares in per cent, nothing as a dash."""
     if cell is None:
         return "–"
-    return f"{cell:.1%}" if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell
+    return percent(cell) if isinstance(cell, float) else f"{cell:,}" if isinstance(cell, int) else cell

@@ -178,6 +178,6 @@ def test_inputs_of_another_shape_are_told_what_makes_them_fit(
     scan = ("scan", "net.onnx", "--data", "val.npz", "--no-causes")
     ran = commands.arachne(*scan, cwd=tmp_path)
     assert ran.code == 3
-    assert f"the preprocessing '{step}' makes them fit, with an accuracy of 100.0%" in ran.err
+    assert f"the preprocessing '{step}' makes them fit, with an accuracy of 100 %" in ran.err
     assert "(--preprocess STEPS)" in ran.err
     assert commands.arachne(*scan, "--preprocess", step, cwd=tmp_path).code == 0

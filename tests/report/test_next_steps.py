@@ -122,3 +122,11 @@ def test_what_was_repaired_comes_first_when_there_is_none(page: dict[str, Any]) 
 def test_a_page_of_an_earlier_version_is_still_drawn(page: dict[str, Any]) -> None:
     earlier = {key: value for key, value in page.items() if key not in ("model", "date", "next")}
     assert "What it did" in render(earlier)
+
+
+def test_a_task_of_several_decisions_is_named_again_and_no_causes_are_offered() -> None:
+    result = {"verdict": NOT_SHOWN, "target": "false:even", "limit_state": KEPT}
+    given = Given("m.onnx", ("m.onnx",), ("--data", "d.npz", "--task", "multilabel", "--threshold", "0.3"))
+    commands = [step["command"] for step in next_steps(result, given, "fix", front=True)]
+    assert [command.split()[1] for command in commands] == ["choose", "compare"]
+    assert "--data d.npz --task multilabel --threshold 0.3" in commands[-1]

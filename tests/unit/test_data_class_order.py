@@ -56,7 +56,7 @@ def test_a_repair_with_the_wrong_order_stops_and_says_what_another_gives(
     order = np.array([1, 2, 3, 0, 4, 5, 6, 7, 9, 8])
     wrong = LabelledData(digits.inputs, order[digits.labels])
     with pytest.raises(
-        DataError, match=r"another order of the classes gives 9\d\.\d%: .*number the labels as the model"
+        DataError, match=r"another order of the classes gives 9\d\.\d %: .*number the labels as the model"
     ):
         repair(model, wrong, "8:9", settings=Settings(searcher=QUICK))
     named = LabelledData(digits.inputs, order[digits.labels], class_names=tuple("abcdefghij"))

@@ -83,7 +83,7 @@ def test_a_preprocessing_that_fits_better_is_named() -> None:
     found = find_misreading(arachne.load(net), part, float(np.mean(part.right)))
     assert found is not None
     assert found.cured
-    assert any(f"mean={mean:.4g} std={deviation:.4g}" in line and "100.0%" in line for line in found.table)
+    assert any(f"mean={mean:.4g} std={deviation:.4g}" in line and "100 %" in line for line in found.table)
 
 
 @pytest.mark.parametrize("dtype", [np.uint8, np.float32])
