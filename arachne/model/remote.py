@@ -39,7 +39,7 @@ class Answer:
         seconds: How long it took.
         processor: How much of a processor's time it took, in seconds.
         worker: The address of the worker that answered.
-        made: An id of the object that was built from the shard; it changes when the object is rebuilt.
+        build_id: An id of the object that was built from the shard; it changes when the object is rebuilt.
     """
 
     value: Any

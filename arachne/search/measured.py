@@ -25,7 +25,7 @@ from arachne.weights.selection import Selection
 
 @dataclass(frozen=True, eq=False)
 class MeasuredCandidate:
-    """A candidate of a front, and its outcomes.
+    """A point of a front: a candidate with its outcomes.
 
     Attributes:
         candidate: The candidate.
