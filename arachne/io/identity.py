@@ -71,7 +71,7 @@ class FileIdentity:
             if expected is None:
                 raise ModelError(
                     f"'{next(iter(known)).name}' keeps weights in other files, and no sha256 is expected of "
-                    f"'{path.name}'; expect one of each file (--expect-sha256 {path.name}=HEX)"
+                    f"'{path.name}'; expect one of each file"
                 )
             check_sha256(path, expected, self.files[path])
 
