@@ -118,7 +118,7 @@ class Problem:
         )
 
     def activation_at(self, layer: str, rows: Array) -> Activation | None:
-        """Return what enters and leaves a layer for fitness inputs `rows` `(k,)`, from a cut; None if no cut tells it."""
+        """Return what enters and leaves a layer for fitness inputs `rows` `(k,)`; None if no cut tells it."""
         cuts, numbers = self._own_cuts
         return cuts.at([layer]).activation((cuts.positions if numbers is None else cuts.positions[numbers])[rows])
 
