@@ -49,10 +49,10 @@ class Fisher(Ranked):
             for info in self.filter_by_depth(self.layers(backend))
             for own in sorted(self.parameters(info))
         ]
-        steep = _gradients(backend, part, parameters)
+        deviations = {key: _deviation(backend.get_weights(key[0])[key[1]]) for key in parameters}
         squares = _mean_squares(backend, part, positives, parameters, rng=rng)
-        for key in parameters:
-            deviation = float(backend.get_weights(key[0])[key[1]].astype(np.float64).std())
+        steep = _gradients(backend, part, parameters)
+        for key, deviation in deviations.items():
             np.abs(steep[key], out=steep[key])
             steep[key] *= deviation
             squares[key] *= deviation**2
@@ -80,6 +80,13 @@ def _mean_squares(
     for values in found.values():
         values /= max(1, len(positives))
     return found
+
+
+def _deviation(values: Array) -> float:
+    """Return the standard deviation, as `std` does in float64, with one array for the values instead of two."""
+    rest = values.astype(np.float64)
+    rest -= rest.mean()
+    return float(np.sqrt(np.square(rest, out=rest).mean()))
 
 
 def _gradients(backend: ModelBackend, part: Part, parameters: list[tuple[str, str]]) -> dict[tuple[str, str], Array]:

@@ -17,7 +17,6 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arachne.errors import UsageError
-from arachne.model.lazy import is_lazy
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import option
 from arachne.scoring.low_rank import is_in_tail
@@ -82,7 +81,7 @@ class Material:
 
     def marked_inputs(self, without: int) -> Array:
         """Return the numbers of the layer's inputs that the fault marks: it moves them by more than chance does."""
-        shift, errors = self.shifts.mean(without), self.moments.deviations / np.sqrt(self.shifts.count(without))
+        shift, errors = self.shifts.mean(without), self.moments.deviations / np.sqrt(max(1, self.shifts.count(without)))
         return np.flatnonzero((shift != 0) & (np.abs(shift) >= MIN_T * errors))
 
     def rows_in(self, fold: int) -> Array:
@@ -255,7 +254,7 @@ def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Mater
     kinds = Kinds(inputs.labels, read_as, negative, positive, folds, count)
     shifts = Shifts(kinds, entering.pieces())
     rows, owners = entering.samples(np.flatnonzero(positive | guarded))
-    moments = SecondMoments(rows if is_lazy(rows) else rows.astype(np.float64), np.where(guarded, -1, folds)[owners])
+    moments = SecondMoments(rows, np.where(guarded, -1, folds)[owners])
     whole = problem.backend.read_weights(info.name)[entering.parameter]
     weight = np.asarray(whole, np.float32).reshape(len(whole), -1)
     near, cheap = problem.is_near(info), is_in_tail(problem.tail, (info.name, "weight"))

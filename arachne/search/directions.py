@@ -42,7 +42,7 @@ class SecondMoments:
     """The second moments S of some rows, with or without those of a fold; no matrix is larger than rows by rows.
 
     Attributes:
-        rows: float64 `(N, n)`; lazy ones are read piece by piece, and only what is no larger than N² is kept of them.
+        rows: `(N, n)`, read and made float64 piece by piece; only what is no larger than N² is kept of lazy ones.
         folds: The fold of each row `(N,)`; -1 where it is in no fold.
     """
 
