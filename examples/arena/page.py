@@ -82,7 +82,9 @@ REACH = """What could be reached? Rules instead of repairs (`examples/arena/reac
 with F1 at most .015 lower there, judged on the test set, by how many per cent the difference is less. *borders*: each
 sex has a border of its own, as after the best patch that leaves the order of scores within a sex as it is. *borders and
 lots*: besides, a share of the women is accepted by lot. *with hindsight*: chosen on the test set itself. Random halves:
-the same people, forty times drawn anew into two halves.
+the same people, forty times drawn anew into two halves. *even for all people*: what the test set would show, in the
+mean, of a network that calls as many women as men rich, among rich and among poor, for all people there are; *even on
+the validation set*: of one that is exactly so there, whatever its F1. What these two lack of 100 % is chance.
 """
 
 WHY = """## Where ours is behind, and why

@@ -4,6 +4,9 @@ A rule moves each group's border by an amount of its own, as the best patch coul
 a group. A second one also accepts some of the women by lot, which gives up that order. Both choose on one half of the
 people what makes the equalised-odds difference smallest there with F1 at most `MOST_F1` lower, and are judged on the
 other half. Nothing else is known to them than to a repair; so what they leave is chance in who is in which half.
+
+Two figures say how much chance alone leaves: people are drawn anew, as many of each group and label, with the same
+rate of positives in both groups.
 """
 
 from __future__ import annotations
@@ -21,8 +24,9 @@ from examples.arena.networks import Array
 WOMEN, MEN, LOTS = np.arange(16) / 10, np.arange(-6, 2) / 10, np.arange(6) / 100
 """How far the borders of women and men are moved, in units of the logit, and the share of women accepted by lot."""
 
-MOST_F1, HALVES = 0.015, 40
-"""How much lower F1 may be where a rule is chosen, and how many random halves are drawn of each network's people."""
+MOST_F1, HALVES, DRAWS = 0.015, 40, 20_000
+"""How much lower F1 may be where a rule is chosen, how many random halves are drawn of each network's people, and how
+often people are drawn for what chance leaves."""
 
 
 def measure_reach() -> dict[str, Any]:
@@ -37,12 +41,42 @@ def measure_reach() -> dict[str, Any]:
             for own in [stored[f"data.group_{part}"] > 0]
         ]
         own = _less(*people) | {"borders, chosen with hindsight": _less(people[1], people[1])["borders"]}
+        own |= _less_by_chance(*people)
         both, rng = np.concatenate(people, axis=1), np.random.default_rng(seed)
         orders = [np.array_split(rng.permutation(both.shape[1]), 2) for _ in range(HALVES)]
         halves = [_less(both[:, seen], both[:, held]) for seen, held in orders]
         drawn = {name: float(np.mean([one[name] for one in halves])) for name in halves[0]}
         found[str(number)] = {"published": own, "halves": drawn}
     return found
+
+
+def _less_by_chance(seen: Array, held: Array) -> dict[str, float]:
+    """Return by how much less the difference would be, in the mean, of networks that are even but for chance.
+
+    One is even for all people there are, the other on those seen, where its true rates are off by what chance did there.
+    """
+    rng = np.random.default_rng(0)
+    gaps = []
+    for people in (seen, held):
+        found = []
+        for label in (0, 1):
+            rate = np.mean(held[0, held[1] == label] > 0)
+            women, men = (int(((people[1] == label) & (people[2] == group)).sum()) for group in (0, 1))
+            found.append(rng.binomial(women, rate, DRAWS) / women - rng.binomial(men, rate, DRAWS) / men)
+        gaps.append(np.array(found))
+    before = _odds(held)
+    named = {"even for all people": gaps[1], "even on the validation set": gaps[1] - gaps[0]}
+    return {name: float(1 - abs(one).max(axis=0).mean() / before) for name, one in named.items()}
+
+
+def _odds(people: Array) -> float:
+    """Return the equalised-odds difference of people as they are."""
+    logits, labels, male = people
+    gaps = [
+        np.mean(logits[(labels == label) & (male == 1)] > 0) - np.mean(logits[(labels == label) & (male == 0)] > 0)
+        for label in (0, 1)
+    ]
+    return float(np.abs(gaps).max())
 
 
 def _less(seen: Array, held: Array) -> dict[str, float]:
