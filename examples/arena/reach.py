@@ -53,7 +53,7 @@ def measure_reach() -> dict[str, Any]:
 def _less_by_chance(seen: Array, held: Array) -> dict[str, float]:
     """Return by how much less the difference would be, in the mean, of networks that are even but for chance.
 
-    One is even for all people there are, the other on those seen, where its true rates are off by what chance did there.
+    One is even for all people there are, the other on those seen, where chance is in it as well.
     """
     rng = np.random.default_rng(0)
     gaps = []
