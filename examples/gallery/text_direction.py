@@ -69,6 +69,5 @@ EXHIBIT = Exhibit(
     "fonts, every second one upside down",
     target="upside down:upright",
     options=("--include", "fc_0"),
-    remark="Long lines are squeezed into 192 pixels. The repair is of the last layer alone: with all 89 layers, the "
-    "search ran out of 12 GB of memory.",
+    remark="Long lines are squeezed into 192 pixels. The repair is of the last layer alone.",
 )
