@@ -179,7 +179,7 @@ def plain_file(name: str, what: str, where: str) -> str:
         where: How to give it again.
 
     Raises:
-        InputError: It is absolute, leads outside or through a link, or stands for several files.
+        InputError: It is absolute, leads outside or through a link, stands for several files, or is not there.
     """
     path = PurePath(name)
     leads_out = path.is_absolute() or path.drive or ".." in path.parts
@@ -191,6 +191,8 @@ def plain_file(name: str, what: str, where: str) -> str:
     for parent in [Path(name), *Path(name).parents]:
         if os.path.islink(parent):
             raise InputError(f"the repair's {what} '{name}' leads through the link '{parent}'; give it again {where}")
+    if not os.path.lexists(name):
+        raise InputError(f"the repair's {what} '{name}' is not here; give it again {where}")
     return name
 
 

@@ -229,6 +229,13 @@ class ModelChoice:
                 f"--model {choice.factory} makes the network, so '{choice.model_file}' holds its weights: write "
                 f"--weights {choice.model_file}"
             )
+        if choice.factory is not None and ":" not in choice.factory:
+            name = Path(choice.factory)
+            wanted = f"write {name.stem}:NAME, with the function in it that makes the network"
+            raise UsageError(
+                f"--model names code as MODULE:FACTORY, got '{choice.factory}'; "
+                + (wanted if name.suffix in ("", ".py") else "a model file is given without --model")
+            )
         if (choice.model_file is None) == (choice.factory is None):
             raise UsageError("give a model: a file, or --model MODULE:FACTORY with --weights FILE")
         if choice.factory is None and choice.weights is not None:

@@ -150,6 +150,14 @@ class Command(click.Command):
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         write_sections(self.get_params(ctx), ctx, formatter)
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as error:
+            if "unexpected extra" in error.message and any("--data" in one.opts for one in self.params):
+                error.message += "; data comes behind --data"
+            raise
+
     def invoke(self, ctx: click.Context) -> Any:
         with report_closed_pipe(), expecting_hashes(check_expected(ctx)), expecting(check_outputs(ctx)):
             return super().invoke(ctx)

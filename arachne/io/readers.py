@@ -87,6 +87,11 @@ def read_own(path: Path, what: str, most: int = MAX_OBJECT_BYTES) -> bytes:
     check_no_link(path, what)
     if not os.path.lexists(path.parent):
         raise InputError(f"folder '{path.parent}' does not exist{suggest_path(path.parent)}")
+    if path.parent.is_file():
+        raise InputError(
+            f"'{path.parent}' is a file, expected a folder that a repair was saved to; did you mean "
+            f"'{path.parent.parent}'?"
+        )
     if not os.path.lexists(path):
         raise InputError(f"'{path.parent}' has no {path.name}; expected a folder that a repair was saved to")
     with (
