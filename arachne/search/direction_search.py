@@ -263,8 +263,12 @@ def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Mater
 
 
 def _edit(info: LayerInfo, left: Array, right: Array) -> LowRankEdit:
-    """Make the edit of a layer, from `(out, r)` and `(in, r)`."""
-    return LowRankEdit(info.name, info.weights[0], left, right, info.parameters[info.weights[0]].storage)
+    """Make the edit of a layer, from `(out, r)` and `(in, r)`.
+
+    Zeros get a plus: the sign that a matrix product gives them depends on the processor.
+    """
+    storage = info.parameters[info.weights[0]].storage
+    return LowRankEdit(info.name, info.weights[0], left + 0.0, right + 0.0, storage)
 
 
 def _own_arrays(arrays: Mapping[str, Array], number: int) -> dict[str, Array]:

@@ -11,6 +11,7 @@ from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.scoring.evaluators import FastEvaluator, PlainEvaluator, make_evaluator
 from arachne.scoring.fast.local import MIN_WHOLE_EVALUATIONS
+from arachne.scoring.fast.reference_scores import SUBSET_SIZES
 from arachne.scoring.fast.routes.channels import ChannelRoute
 from arachne.testing import (
     Network,
@@ -290,9 +291,21 @@ def test_evaluator_is_made_by_name() -> None:
         make_evaluator("fats", *parts)
 
 
+def rows_are_multiplied_alike() -> bool:
+    """Tell whether some rows of a matrix product have the same bits as in the product of all."""
+    rng = np.random.default_rng(0)
+    inputs, weights = rng.standard_normal((1024, 20), np.float32), rng.standard_normal((20, 30), np.float32)
+    whole, shuffled = inputs @ weights, rng.permutation(1024)
+    parts = (shuffled[:size] for size in SUBSET_SIZES)
+    return any(np.array_equal(inputs[rows] @ weights, whole[rows]) for rows in parts)
+
+
 def test_last_inputs_of_an_odd_number_can_be_evaluated_without_the_others_too() -> None:
     """Vectorised functions handle the last few numbers of an array differently; padding makes sure there are none."""
     plain, fast = both(mlp([20, 30, 5], seed=3, activation="tanh"), ["fc1"], n=1001, k=4)
+    if not rows_are_multiplied_alike():
+        assert not fast.source.reference.has_subsets
+        pytest.skip("on this processor a matrix product gives some rows other bits without the others")
     assert fast.source.reference.has_subsets
     rows = np.arange(1001)[::-1]
     for seed in range(5):
