@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -23,6 +23,9 @@ from arachne.plugins.table import BACKENDS, WEIGHT_FILES
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
+
+MAX_NAME_LENGTH = 10_000
+"""Characters of the name of a layer or parameter; converters join a few hundred of them."""
 
 
 @dataclass(frozen=True)
@@ -178,6 +181,7 @@ def load(
     shapes = {name: value for name, value in (feeds or {}).items() if isinstance(value, str)}
     if shapes:
         found.fix_shapes({name: tuple(map(int, text.split("x"))) for name, text in shapes.items()})
+    _check_names((name for info in found.layers for name in (info.name, *info.parameters)), file or source)
     if found.only_scores is not None and not scores_suffice:
         raise ModelError(f"{found.only_scores}; scan and evaluate work")
     if identity is not None:
@@ -206,6 +210,7 @@ def weight_file(path: str | Path) -> WeightFile:
     file = _weight_opener(name_for_file(path))(path)
     identity = identity.extended_by(file.beside())
     identity.check_expected()
+    _check_names((name for key in file.parameters() for name in key), path)
     file.check_finite()
     identity.check_untouched()
     file.file_identity = identity
@@ -217,6 +222,20 @@ def _weight_opener(name: str) -> Callable[[Path], WeightFile]:
     if name in WEIGHT_FILES.ours:
         return cast("Callable[[Path], WeightFile]", WEIGHT_FILES.get(name))
     return get(name).weight_file
+
+
+def _check_names(names: Iterable[str], source: Any) -> None:
+    """Refuse a model with a name that nobody gives a layer: patches and pages repeat it for every weight.
+
+    Raises:
+        ModelError: There is one.
+    """
+    longest = max(names, key=len, default="")
+    if len(longest) > MAX_NAME_LENGTH:
+        raise ModelError(
+            f"'{source}' has a layer or parameter with a name of {len(longest):,} characters, more than "
+            f"{MAX_NAME_LENGTH:,}: '{longest[:40]}…'"
+        )
 
 
 def files_beside(path: Path) -> Sequence[Path]:

@@ -733,7 +733,19 @@ APPLY = ("apply", "patch.json", "net.onnx", "-o", "out.onnx")
 LOG = ("log", "net.onnx", "--patches", "patch.json")
 DIFF = ("diff", "good.onnx", "net.onnx", "-o", "difference.json")
 
+
+def long_names(model: Any) -> None:
+    """Weights with names of a megabyte, which patches and pages would repeat for every weight that changes."""
+    names = {value.name: value.name + "y" * 1_000_000 for value in model.graph.initializer}
+    for value in model.graph.initializer:
+        value.name = names[value.name]
+    for node in model.graph.node:
+        node.input[:] = [names.get(name, name) for name in node.input]
+
+
 CASES = [
+    Case("onnx-names-of-a-megabyte", "onnx", "size", _scan(long_names)),
+    Case("onnx-names-of-a-megabyte-in-diff", "onnx", "size", _with_patch(long_names, *DIFF)),
     *(Case(f"onnx-{name}", "onnx", "memory", _scan(edit)) for name, edit in MEMORY.items()),
     *(Case(f"onnx-{name}", "onnx", "hang", _scan(edit)) for name, edit in HANG.items()),
     *(Case(f"onnx-{name}", "onnx", "type", _scan(edit)) for name, edit in TYPES.items()),

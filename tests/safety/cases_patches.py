@@ -142,6 +142,7 @@ VALUES: dict[str, Callable[[Document], object]] = {
     ),
     "provenance-that-is-a-list": put("provenance", value=[]),
     "provenance-with-a-target-of-numbers": put("provenance", "target", value=[1, 2]),
+    "provenance-with-300000-targets": put("provenance", "target", value=["8:1"] * 300_000),
     "provenance-with-a-target-of-objects": put("provenance", "target", value={"a": 1}),
     "provenance-with-a-seed-of-text": put("provenance", "seed", value="x"),
     "provenance-with-data-of-text": put("provenance", "data", value="x"),
