@@ -120,7 +120,7 @@ def test_second_layer_that_is_touched_too_is_left_to_another_route() -> None:
 
 
 def test_fastest_of_all_open_routes_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    for fastest in (NAME, "touched channels", "cut"):
+    for fastest in (NAME, "cut"):
         monkeypatch.setattr(CutRoute, "seconds", lambda self, trials, name=fastest: float(self.name != name))
         assert both(convnet(seed=3))[1].source.route.name == fastest
 

@@ -12,7 +12,6 @@ from arachne.model.values import Array
 from arachne.scoring.evaluators import FastEvaluator, PlainEvaluator, make_evaluator
 from arachne.scoring.fast.local import MIN_WHOLE_EVALUATIONS
 from arachne.scoring.fast.reference_scores import SUBSET_SIZES
-from arachne.scoring.fast.routes.channels import ChannelRoute
 from arachne.testing import (
     Network,
     ReferenceBackend,
@@ -103,7 +102,7 @@ def test_populations_within_rounding_of_each_other_are_decided_as_by_the_plain_e
         ("mlp", ["fc3"], "dense tail"),
         ("mlp", ["fc1", "fc3"], "dense tail"),
         ("convnet", ["fc1", "fc2"], "dense tail"),
-        ("convnet", ["conv1"], "channels, convolution|touched channels|cut"),
+        ("convnet", ["conv1"], "channels, convolution|cut"),
         ("convnet", ["conv2"], "channels, dense tail"),
         ("convnet", ["conv2", "fc1"], "channels, dense tail"),
         ("convnet", ["conv1", "fc1"], "cut"),
@@ -118,9 +117,7 @@ def test_route_is_chosen_from_where_the_suspects_are(network: str, layers: list[
     assert_same_search(plain, fast, population=12, generations=15)
 
 
-@pytest.mark.parametrize(
-    ("kind", "route"), [(ReferenceBackend, "channels, dense tail"), (Silent, "touched channels|cut")]
-)
+@pytest.mark.parametrize(("kind", "route"), [(ReferenceBackend, "channels, dense tail"), (Silent, "cut")])
 def test_grouped_and_strided_convolutions_keep_their_decisions(kind: type, route: str) -> None:
     plain, fast = both(make_strided(), ["conv"], n=100, k=8, kind=kind)
     assert fast.source.route.name in route.split("|")
@@ -138,16 +135,6 @@ def make_strided() -> Network:
     rows, columns = (7 + 3 - 3) // 2 + 1, 9 + 1 - 3 + 1
     nodes = (conv, Relu("relu", "conv"), Flatten("flat", "relu"), dense("head", "flat", 6 * rows * columns, 3, rng))
     return Network({"input": (4, 7, 9)}, nodes)
-
-
-def test_touched_channels_keep_their_decisions_whether_or_not_they_are_the_faster_route(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(ChannelRoute, "seconds", lambda self, trials: -1.0)
-    for network, layer in ((make_strided(), "conv"), (NETWORKS["convnet"][0], "conv1")):
-        plain, fast = both(network, [layer], n=100, k=8, kind=Silent)
-        assert fast.source.route.name == "touched channels"
-        assert_same_search(plain, fast, population=12, generations=15)
 
 
 def test_inputs_that_may_be_wrong_are_evaluated_without_the_others_where_that_gives_the_same_bits() -> None:

@@ -1,24 +1,22 @@
 """Touched channels: candidates that change some weights of one convolution and nothing else.
 
 A weight of a kernel is multiplied with one plane (channel) of the input, shifted by the weight's position in the
-kernel. So a candidate changes a channel of the output by a sum of few planes. The backend continues from the changed
-outputs.
+kernel. So a candidate changes a channel of the output by a sum of few planes. `channels_to_dense` and
+`channels_to_convolution` continue from the changed outputs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
 from arachne.model.backend import ModelBackend
 from arachne.model.lazy import is_plain
 from arachne.model.values import Array, Geometry, Inputs, LayerInfo, batches, take
-from arachne.scoring.dense_layers import BIAS, ChangedWeights, block_size
+from arachne.scoring.dense_layers import BIAS, ChangedWeights
 from arachne.scoring.evaluator import PlainEvaluator
-from arachne.scoring.fast.routes.base import Block
-from arachne.scoring.fast.routes.cut import CutRoute
-from arachne.scoring.fast.routes.dense_tail import shared_product
 from arachne.scoring.fast.routes.grouped_cuts import GroupedCuts
 from arachne.scoring.fitness import FitnessInputs
 from arachne.weights.selection import Selection
@@ -26,71 +24,18 @@ from arachne.weights.selection import Selection
 INPUTS_AT_ONCE = 256
 """The number of inputs run at a time while the planes are collected."""
 
-BYTES_PER_CALL = 1 << 26
-"""The most bytes of outputs that a backend gets in one call."""
 
+@dataclass(frozen=True, eq=False)
+class TouchedChannels:
+    """The touched weights of one convolution, where candidates touch nothing else.
 
-class ChannelRoute(CutRoute):
-    """Candidates that touch one convolution and nothing else.
-
-    Args:
-        plain: The plain evaluator.
-        cuts: Cuts of the model at the convolution.
-        original: Scores of the original model, `(n, classes)`.
-        planes: The inputs of the touched weights.
-        touched: The touched weights.
-        keep: Whether the outputs of the convolution may be kept in memory; otherwise the cut computes them each time.
+    Attributes:
+        planes: The inputs of these weights.
+        touched: The weights.
     """
 
-    name = "touched channels"
-    block = 20
-    cheap = True
-
-    def __init__(
-        self,
-        plain: PlainEvaluator,
-        cuts: GroupedCuts,
-        original: Array,
-        planes: Planes,
-        touched: ChangedWeights,
-        keep: bool,
-    ) -> None:
-        super().__init__(plain, cuts, original)
-        self.planes = planes
-        self.touched = touched
-        self.block = block_size(self.block, [touched])
-        self._keep = keep
-        self._outputs: Array | None = None
-
-    def start(self, trials: Array) -> Block:
-        if self._keep and self._outputs is None:  # only once the route was chosen
-            self._outputs = self._cuts.outputs(np.arange(len(self.order)))
-        return super().start(trials)
-
-    def scores_of(self, trials: Array, rows: Array) -> Array:
-        change = self.touched.change(trials)
-        found: list[Array] = []
-        for part in batches(len(rows), max(1, BYTES_PER_CALL // self.planes.output_bytes)):
-            found.append(self._scores(change, rows[part]))
-        return np.concatenate(found, axis=1)
-
-    def outputs(self, rows: Array) -> Array:
-        """Return the outputs of the convolution, `(rows, channels, ...)`."""
-        return self._cuts.outputs(rows) if self._outputs is None else np.asarray(self._outputs[rows])
-
-    def _scores(self, change: Array, rows: Array) -> Array:
-        outputs = self.outputs(rows)
-        planes = self.planes.of(rows, self.touched.sources)
-        units, at_once = self.touched.units, max(1, BYTES_PER_CALL // max(1, outputs.nbytes))
-        found = []
-        for part in batches(len(change), at_once):
-            n = len(change[part])
-            moved = shared_product(change[part], planes).reshape(len(units), n, *outputs[:, 0].shape)
-            changed = np.repeat(outputs[None], n, axis=0)
-            changed[:, :, units] += np.moveaxis(moved, 0, 2)
-            scores = self._cuts.scores_from_outputs(changed.reshape(-1, *outputs.shape[1:]), np.tile(rows, n))
-            found.append(scores.reshape(n, len(rows), -1))
-        return np.concatenate(found)
+    planes: Planes
+    touched: ChangedWeights
 
 
 class Planes:
@@ -115,11 +60,6 @@ class Planes:
         around = [(0, 0), (0, 0), *geometry_of(info).padding]
         return cls(info, channels, np.pad(entering[:, channels].astype(np.float32), around), positions)
 
-    @property
-    def output_bytes(self) -> int:
-        """Bytes of one input's outputs."""
-        return 4 * self._info.parameters["weight"].shape[0] * int(np.prod(self.positions))
-
     def of(self, rows: Array, sources: Array) -> Array:
         """Return the planes of some inputs, `(sources, rows * positions)`."""
         found = np.ones((len(sources), len(rows), *self.positions), np.float32)
@@ -140,18 +80,14 @@ class Planes:
         return found
 
 
-def find_channels(plain: PlainEvaluator, cuts: GroupedCuts, original: Array, memory: int) -> ChannelRoute | None:
-    """Make the route over a convolution's touched channels; None if candidates touch more, or it does not fit."""
-    fitness_inputs, info = plain.fitness_inputs, plain.backend.info(cuts.layer)
+def find_channels(plain: PlainEvaluator, cuts: GroupedCuts, memory: int) -> TouchedChannels | None:
+    """Gather a convolution's touched channels; None if candidates touch more, or their inputs do not fit in memory."""
+    info = plain.backend.info(cuts.layer)
     if len(cuts.layers) > 1 or not cuts.continues or info.kind != "conv" or info.uses != 1 or info.geometry is None:
         return None
     channels, touched = touched_channels(info, plain.suspects)
-    gathered = _gather(plain.backend, fitness_inputs, info, channels, memory // 4)
-    if gathered is None:
-        return None
-    planes = Planes(info, channels, *gathered)
-    keep = planes.output_bytes * len(fitness_inputs) <= memory // 4 and cuts.whole is not None
-    return ChannelRoute(plain, cuts, original, planes, touched, keep)
+    gathered = _gather(plain.backend, plain.fitness_inputs, info, channels, memory // 4)
+    return None if gathered is None else TouchedChannels(Planes(info, channels, *gathered), touched)
 
 
 def touched_channels(info: LayerInfo, suspects: Selection) -> tuple[Array, ChangedWeights]:

@@ -25,7 +25,7 @@ from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Geometry, LayerInfo, batches, take
 from arachne.scoring.dense_layers import block_size, dense_layers
 from arachne.scoring.evaluator import PlainEvaluator
-from arachne.scoring.fast.routes.channels import INPUTS_AT_ONCE, ChannelRoute, geometry_of, window_at
+from arachne.scoring.fast.routes.channels import INPUTS_AT_ONCE, TouchedChannels, geometry_of, window_at
 from arachne.scoring.fast.routes.continuation import Continuation, CutContinuation, DenseContinuation
 from arachne.scoring.fast.routes.cut import CutRoute
 from arachne.scoring.fast.routes.dense_tail import shared_product
@@ -122,7 +122,7 @@ class NextConvolutionRoute(CutRoute):
         plain: The plain evaluator.
         cuts: Cuts of the model.
         original: Scores of the original model, `(n, classes)`.
-        channels: The route over the first convolution's touched channels.
+        channels: The first convolution's touched channels.
         planes: The original activations.
         features: The steps between the two convolutions.
         following: The second convolution.
@@ -139,7 +139,7 @@ class NextConvolutionRoute(CutRoute):
         plain: PlainEvaluator,
         cuts: GroupedCuts,
         original: Array,
-        channels: ChannelRoute,
+        channels: TouchedChannels,
         planes: OriginalPlanes,
         features: Features,
         following: NextConvolution,
@@ -206,7 +206,7 @@ class NextConvolutionRoute(CutRoute):
 
 
 def find_channels_to_convolution(
-    plain: PlainEvaluator, cuts: GroupedCuts, original: Array, channels: ChannelRoute, memory: int
+    plain: PlainEvaluator, cuts: GroupedCuts, original: Array, channels: TouchedChannels, memory: int
 ) -> NextConvolutionRoute | None:
     """Make the route through the next convolution; None if it does not support the model.
 
@@ -214,7 +214,7 @@ def find_channels_to_convolution(
         plain: The plain evaluator; its candidates touch one convolution.
         cuts: Cuts of the model at this convolution.
         original: Scores of the original model, `(n, classes)`.
-        channels: The route over the convolution's touched channels.
+        channels: The convolution's touched channels.
         memory: The budget in bytes.
     """
     backend, fitness_inputs, suspects = plain.backend, plain.fitness_inputs, plain.suspects
@@ -224,7 +224,7 @@ def find_channels_to_convolution(
         return None
     if not readable(infos[0].followed_by):
         return None
-    found = _gather(backend, fitness_inputs, infos, channels, memory // 2)
+    found = _gather(backend, fitness_inputs, infos, cuts, channels, memory // 2)
     if found is None:
         return None
     planes, features, after = found
@@ -249,7 +249,8 @@ def _gather(
     backend: ModelBackend,
     fitness_inputs: FitnessInputs,
     infos: Sequence[LayerInfo],
-    channels: ChannelRoute,
+    cuts: GroupedCuts,
+    channels: TouchedChannels,
     memory: int,
 ) -> tuple[OriginalPlanes, Features, Features | None] | None:
     """Compute the original activations; find the steps between the convolutions, and after them if dense layers follow.
@@ -264,7 +265,7 @@ def _gather(
     for rows in batches(n, INPUTS_AT_ONCE):
         inputs = take(fitness_inputs.inputs, rows)
         (use,) = backend.activations(inputs, infos[1].name)
-        outputs = channels.outputs(np.arange(rows.start, rows.stop))
+        outputs = cuts.outputs(np.arange(rows.start, rows.stop))
         if features is None:
             features = find_features(infos[0].followed_by, outputs, use.entering["weight"])
             one = outputs[0, units].nbytes * 2 + use.leaving[0].nbytes + channels.planes.entering[0].nbytes
