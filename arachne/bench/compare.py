@@ -32,7 +32,7 @@ MESSAGE_INTERVAL = 10.0
 Tell = Callable[[str], None]
 
 
-QUICK = ("auto", "bias", "erase", "last-layer", "low-rank", "margin", "margin@fisher", "margin@hidden")
+QUICK = ("auto", "bias", "erase", "gate", "last-layer", "low-rank", "margin", "margin@fisher", "margin@hidden")
 """Searchers that take seconds on a network of usual size; the others take minutes, and run when they are named."""
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from arachne.causes.wording import describe_position, describe_token
@@ -28,16 +30,51 @@ def describe_connections(backend: ModelBackend, patch: Patch, data: LabelledData
         patch: The changed weights.
         data: Some data, of which a few inputs are run.
     """
-    weights = len(patch.entries)
-    if patch.low_rank or not weights or len({entry.address.layer for entry in patch.entries}) > 1:
+    weights = len(patch)
+    names = _names_of_matrix(backend, patch, data) if patch.low_rank else _names_of_entries(backend, patch, data)
+    if not names:
         return None
-    named = name_connections(backend, patch, data, most=MAX_NAMED)
-    if len(named) < weights:
-        return None
-    names = list(dict.fromkeys(named[entry.address] for entry in patch.entries))
     where = names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
     which = "the one changed weight is" if weights == 1 else f"all {weights:,} changed weights are"
     return f"{which} connected to {where}"
+
+
+def _names_of_entries(backend: ModelBackend, patch: Patch, data: LabelledData) -> list[str]:
+    """Name what all single weights of a patch are connected to; nothing where that is not known of each of them."""
+    if len({entry.address.layer for entry in patch.entries}) > 1:
+        return []
+    named = name_connections(backend, patch, data, most=MAX_NAMED)
+    if len(named) < len(patch.entries):
+        return []
+    return list(dict.fromkeys(named[entry.address] for entry in patch.entries))
+
+
+def _names_of_matrix(backend: ModelBackend, patch: Patch, data: LabelledData) -> list[str]:
+    """Name what the one matrix that a patch changes is connected to; nothing where single weights change too."""
+    if patch.entries or len(patch.low_rank) > 1:
+        return []
+    (change,) = patch.low_rank
+    positions = np.flatnonzero(change.edit.right.any(axis=1)).tolist()
+    return list(name_inputs(backend, change.tensor.layer, data, positions, most=MAX_NAMED).values())
+
+
+def name_inputs(
+    backend: ModelBackend, layer: str, data: LabelledData, positions: Sequence[int], *, most: int = MAX_LISTED
+) -> dict[int, str]:
+    """Name the pixels or columns at these positions of what enters a dense layer; none if it reads something else.
+
+    Args:
+        backend: The model.
+        layer: The layer.
+        data: Some data, of which a few inputs are run.
+        positions: Which of the layer's inputs.
+        most: How many are named; none where there are more.
+    """
+    info = backend.info(layer)
+    if info.kind != "dense" or not positions or len(positions) > most or not len(data):
+        return {}
+    name = array_read_by(backend, info, data)
+    return {} if name is None else {position: describe_position(data, name, position) for position in positions}
 
 
 def name_connections(
@@ -60,7 +97,7 @@ def name_connections(
         if axis is None or not addresses:
             continue
         positions = sorted({address.index[axis] for address in addresses})
-        name = _array_read(backend, info, data) if len(positions) <= most else None
+        name = array_read_by(backend, info, data) if len(positions) <= most else None
         if name is None:
             continue
         describe = describe_token if info.kind == "embedding" else describe_position
@@ -69,7 +106,7 @@ def name_connections(
     return found
 
 
-def _array_read(backend: ModelBackend, info: LayerInfo, data: LabelledData) -> str | None:
+def array_read_by(backend: ModelBackend, info: LayerInfo, data: LabelledData) -> str | None:
     """Return the name of the input array that a layer reads as it is; None if it reads something else."""
     inputs = read(take(data.inputs, np.arange(min(MAX_COMPARED, len(data)))))
     uses = backend.activations(inputs, info.name)

@@ -189,6 +189,7 @@ SEARCHERS = Table(
         "deepfault": "arachne.rivals:DeepFault",
         "erase": "arachne.search:Erase",
         "front": "arachne.search:Front",
+        "gate": "arachne.search:Gate",
         "last-layer": "arachne.search:LastLayer",
         "low-rank": "arachne.search:LowRank",
         "margin": "arachne.search:MarginSearch",

@@ -55,6 +55,7 @@ def page_object(
     command: str | None = None,
     model: str | None = None,
     connections: Mapping[Address, str] | None = None,
+    directions: Sequence[Mapping[str, Any]] = (),
 ) -> dict[str, Any]:
     """Everything the page shows, with nothing in it that is not JSON.
 
@@ -74,6 +75,7 @@ def page_object(
         command: What to type to get the same again.
         model: The file the model came from.
         connections: The pixel, column or word that changed weights are connected to, as far as that is known.
+        directions: What the directions of changed matrices read and move.
     """
     part = evidence.held_out
     page: dict[str, Any] = clean(
@@ -90,6 +92,7 @@ def page_object(
             "doubtful": [] if seen is None or doubtful is None else _doubtful(doubtful, seen),
             "saliency": list(saliency),
             "weights": _weights(patch, localisation, connections or {}),
+            "directions": list(directions),
             "layers": _layers(layers, patch),
             "localisation": None if localisation is None else _localisation(localisation),
             "search": None if search is None else _search(search),
@@ -244,6 +247,7 @@ def _in_deviations(entry: WeightChange, spread: Mapping[tuple[str, str], float])
 
 def _layers(layers: Sequence[LayerInfo], patch: Patch | None) -> list[dict[str, Any]]:
     entries = [] if patch is None else sorted(patch.entries, key=lambda entry: -abs(change_of(entry)))
+    whole = {} if patch is None else {change.tensor.layer: change.weights for change in patch.low_rank}
     drawn = []
     for info in layers:
         marks = [entry.address for entry in entries if entry.address.layer == info.name]
@@ -255,7 +259,7 @@ def _layers(layers: Sequence[LayerInfo], patch: Patch | None) -> list[dict[str, 
                 "size": sum(parameter.size for parameter in info.parameters.values()),
                 "parameter": main,
                 "shape": info.parameters[main].shape if main else (),
-                "changed": len(marks),
+                "changed": len(marks) + whole.get(info.name, 0),
                 "marks": [
                     (address.index[0], _column(address.index, info.parameters[address.parameter].shape))
                     for address in marks[:MOST_MARKS]

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from math import prod
 from typing import TYPE_CHECKING, Any
 
+from arachne.patch.low_rank import LowRankChange
+from arachne.report.direction_rows import direction_lines
 from arachne.report.markup import table
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, first_by_size, row_changes, size_of, summed_up
 from arachne.text import pluralise, printable
@@ -39,6 +41,7 @@ def as_text(patch: Patch, *, most: int | None = MAX_LISTED_WEIGHTS, layer: str |
     lines += [headline(patch.changes) if layer is None else f"{headline(changes)} of layer {layer}"]
     for change in changes:
         lines += [] if change.entries else ["", tensor_line(change)]
+        lines += [f"  {line}" for line in direction_lines(change)] if isinstance(change, LowRankChange) else []
     changes = [change for change in changes if change.entries]
     weights = sum(change.weights for change in changes)
     if weights > MAX_LISTED_WEIGHTS:

@@ -14,6 +14,7 @@ WORDS: Mapping[str, str] = {
     "margin@embeddings": "vectors of words",
     "margin@wide": "many weights at once",
     "erase": "one direction taken out of a layer",
+    "gate": "a hidden unit that fires where the fault is",
     "low-rank": "a few directions of a layer",
     "norms": "normalisation statistics",
     "de": "differential evolution",

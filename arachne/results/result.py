@@ -28,6 +28,7 @@ from arachne.localise import Localisation
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch
+from arachne.report.direction_objects import direction_objects
 from arachne.report.front import choice_objects
 from arachne.report.json import clean, dumps
 from arachne.report.next_steps import Given, next_steps
@@ -228,6 +229,7 @@ class RepairResult:
             command=command,
             model=self.backend.describe().source,
             connections=name_connections(self.backend, self.patch, self.split.seen.data),
+            directions=direction_objects(self.backend, self.patch, self.split.seen.data, self.split.class_names),
         )
         if given is not None and folder is not None:
             page["next"] = self.next_steps(given, folder)

@@ -6,6 +6,7 @@ from arachne.search.base import Searcher
 from arachne.search.de import DifferentialEvolution
 from arachne.search.erase import Erase
 from arachne.search.front import Front
+from arachne.search.gate import Gate
 from arachne.search.last_layer import LastLayer
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import (
@@ -29,6 +30,7 @@ __all__ = [
     "DifferentialEvolution",
     "Erase",
     "Front",
+    "Gate",
     "Generation",
     "LastLayer",
     "LowRank",

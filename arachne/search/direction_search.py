@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -62,6 +62,7 @@ class Material:
         is_near: Whether it is one of the dense layers at the end.
         is_cheap: Whether a trial there costs no part of the model: that of whole numbers does.
         is_narrow: Whether the fits use only inputs of the layer that the fault marks.
+        means: The results of `whiten_mean`, which searches share.
     """
 
     info: LayerInfo
@@ -73,6 +74,7 @@ class Material:
     is_near: bool
     is_cheap: bool
     is_narrow: bool = False
+    means: dict[tuple[int, bool], tuple[Array, Array]] = field(default_factory=dict)
 
     @property
     def is_marked(self) -> bool:
@@ -98,6 +100,13 @@ class Material:
             inside[marked] = columns[marked]
             solved[marked] = self.moments.narrow(marked).solve(columns[marked], without)
         return inside, solved
+
+    def whiten_mean(self, without: int) -> tuple[Array, Array]:
+        """Return the mean difference as `whiten` does; it is computed once."""
+        key = without, self.is_narrow
+        if key not in self.means:
+            self.means[key] = self.whiten(self.shifts.mean(without)[:, None], without)
+        return self.means[key]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -177,7 +186,7 @@ class DirectionSearch(Searcher):
         right[:, folds == fold] = judged
         arrays[f"{number}: judged"] = right
         if fold == self.folds - 1:
-            whole = self.fit_all(problem, material, _own_arrays(arrays, number), rng=rng)
+            whole = self.fit_all(problem, material, own_arrays(arrays, number), rng=rng)
             arrays |= {f"{number}: {name}": array for name, array in whole.items()}
         history = (*state.history, _generation(problem, state.history[-1], right, len(judged)))
         number, fold = (number, fold + 1) if fold + 1 < self.folds else (number + 1, 0)
@@ -198,21 +207,29 @@ class DirectionSearch(Searcher):
         right = np.concatenate([problem.originally_right[None][:0], *by_layer])
         pairs = [(number, point) for number in done for point in range(len(by_layer[number]))]
         costs = problem.objective_costs(right) if problem.has_objective and len(right) else None
-        edits: list[LowRankEdit] = []
-        judged: list[Array] = []
-        for row in select_front(problem, right, costs=costs):
-            number, point = pairs[row]
-            edits.append(_edit(sites[number].info, *self.change(_own_arrays(state.arrays, number), point)))
-            judged.append(right[row])
-        order = sorted(range(len(edits)), key=lambda one: edits[one].key)  # those of a layer share a pass
-        scores = problem.edited_scores([edits[one] for one in order])
-        deficits = {one: problem.fitness_inputs.deficits_by_term(own) for one, own in zip(order, scores, strict=True)}
-        front = [Candidate.of_edit(edit, deficits[n], self.name, judged[n]) for n, edit in enumerate(edits)]
+        chosen = [(sites[pairs[row][0]], *pairs[row], right[row]) for row in select_front(problem, right, costs=costs)]
+        front = self.candidates(problem, state.arrays, chosen)
         suspects = problem.suspects
         nothing = Candidate(suspects, suspects.values, original, self.name, problem.originally_right)
         totals = [int(one.deficits.sum()) for one in front if one.deficits is not None]
         best = int(np.argmin(totals)) if totals and min(totals) < int(original.sum()) else 0
         return problem.result(state, *(front or [nothing]), original=original, chosen=best)
+
+    def candidates(
+        self, problem: Problem, arrays: Mapping[str, Array], chosen: list[tuple[Site, int, int, Array]]
+    ) -> list[Candidate]:
+        """Make candidates of points, with their deficits.
+
+        Args:
+            problem: What to repair.
+            arrays: The arrays of all fits.
+            chosen: The site of each point with its number, the point, and which inputs are right out of fold.
+        """
+        edits = [_edit(site.info, *self.change(own_arrays(arrays, number), at)) for site, number, at, _ in chosen]
+        order = sorted(range(len(edits)), key=lambda one: edits[one].key)  # those of a layer share a pass
+        scores = problem.edited_scores([edits[one] for one in order])
+        deficits = {one: problem.fitness_inputs.deficits_by_term(own) for one, own in zip(order, scores, strict=True)}
+        return [Candidate.of_edit(edit, deficits[n], self.name, chosen[n][3]) for n, edit in enumerate(edits)]
 
     def sites(self, problem: Problem) -> list[Site]:
         """Return the layers to change; the dense ones at the end come twice, the second time by marked inputs."""
@@ -271,7 +288,7 @@ def _edit(info: LayerInfo, left: Array, right: Array) -> LowRankEdit:
     return LowRankEdit(info.name, info.weights[0], left + 0.0, right + 0.0, storage)
 
 
-def _own_arrays(arrays: Mapping[str, Array], number: int) -> dict[str, Array]:
+def own_arrays(arrays: Mapping[str, Array], number: int) -> dict[str, Array]:
     """Return the arrays of one layer's fits by their names there; of any shape."""
     prefix = f"{number}: "
     return {key.removeprefix(prefix): one for key, one in arrays.items() if key.startswith(prefix)}

@@ -209,4 +209,5 @@ def on_grid(vectors: Array) -> Array:
     largest = np.abs(vectors).max(axis=0, initial=0.0)
     finite = (largest > 0) & (largest < np.inf)
     unit = np.where(finite, 2.0 ** np.ceil(np.log2(np.where(finite, largest, 1.0))) / GRID, 1.0)
-    return np.where(finite, np.rint(np.where(finite, vectors, 0.0) / unit) * unit, 0.0).astype(np.float32)
+    found = np.where(finite, np.rint(np.where(finite, vectors, 0.0) / unit) * unit, 0.0).astype(np.float32)
+    return np.asarray(found + np.float32(0))  # -0 becomes 0: whose sign a zero has is chance

@@ -107,8 +107,8 @@ def _changes(material: Material, without: int) -> list[tuple[Array, Array]]:
     """
     shifts, found = material.shifts, []
     ranks = (1,) if material.is_near else DEEP_RANKS
-    differences = shifts.mean(without)[:, None] if material.is_near else shifts.own(without)
-    columns, whitened = material.whiten(differences, without)
+    near = material.is_near
+    columns, whitened = material.whiten_mean(without) if near else material.whiten(shifts.own(without), without)
     for rank in ranks:
         directions, detectors = find_directions(columns, whitened, rank)
         if not directions.shape[1]:

@@ -17,6 +17,7 @@ from arachne.search.base import Searcher
 from arachne.search.cross_fit import outcomes
 from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance
 from arachne.search.erase import Erase
+from arachne.search.gate import Gate
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
 from arachne.search.norms import Norms
@@ -26,7 +27,10 @@ from arachne.search.train_on import TuneAnchored, TuneTraining
 from arachne.search.weight_choice import hidden_dense
 
 LAST_RESORT = "de"
-"""The searcher that runs where no member can, or `erase` alone: it needs nothing but scores."""
+"""The searcher that runs where no member can but those in `CLOSED`: it needs nothing but scores."""
+
+CLOSED = (Erase.name, Gate.name)
+"""Members that need no gradients either, and try closed forms alone."""
 
 MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""
@@ -56,7 +60,7 @@ class Pool(Searcher):
 
     A member is a searcher over a choice of weights, such as `margin@hidden`. One that cannot run here (a last layer
     without biases, a backend without gradients, no layer that the user allows) is left out, and its state says why;
-    where none but `erase` can run, differential evolution does too. The pool's state holds the members' states side by
+    where closed forms alone can, differential evolution does too. The pool's state holds the members' states side by
     side.
 
     Attributes:
@@ -82,6 +86,7 @@ class Pool(Searcher):
             "bias",
             "last-layer",
             "erase",
+            "gate",
             "margin",
             "margin@hidden",
             "margin@fisher",
@@ -178,7 +183,7 @@ class Pool(Searcher):
     def _begin_next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""
         for name in list(self.searchers)[len(state.members) :]:
-            if name not in self.members and any(own.history for by, own in state.members.items() if by != Erase.name):
+            if name not in self.members and any(own.history for by, own in state.members.items() if by not in CLOSED):
                 break
             try:
                 self._check_needed(problem, state, name)

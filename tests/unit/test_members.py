@@ -38,6 +38,7 @@ class Member:
         changes: The layers it changes there.
         options: What makes it quick.
         trains: Whether it has to be given training data.
+        together: Whether it changes all of these layers or none.
     """
 
     kind: str
@@ -45,6 +46,7 @@ class Member:
     changes: tuple[str, ...]
     options: dict[str, Any]
     trains: bool = False
+    together: bool = False
 
 
 SHORT: dict[str, Any] = {"steps": 24, "folds": 2}
@@ -56,6 +58,7 @@ MEMBERS = {
     "margin@hidden": Member("mlp", "*:8", ("first",), SHORT),
     "margin@fisher": Member("mlp", "*:8", ("first", "head"), SHORT),
     "erase": Member("mlp", "*:8", ("first", "head"), {"strengths": 8, "folds": 2}),
+    "gate": Member("mlp", "top:1", ("first", "head"), {"folds": 2}, together=True),
     "low-rank": Member("mlp", "*:8", ("first", "head"), SHORT),
     "margin@conv": Member("cnn", "top:2", ("first",), SHORT),
     "margin@embeddings": Member("words", "top:2", ("table",), SHORT),
@@ -130,11 +133,20 @@ def test_every_member_is_tested() -> None:
 
 @EVERY
 def test_it_changes_the_included_layer_alone(name: str) -> None:
-    for layer in MEMBERS[name].changes:
+    for layer in () if MEMBERS[name].together else MEMBERS[name].changes:
         # Suspects lie in weights, of which a norm has none: there has to be another layer for them.
         found = repair(name, include=(layer, "head") if name == "norms" else (layer,))
         assert found.search.front
         assert {changed for one in found.search.front for changed in one.layers} == {layer}
+
+
+@pytest.mark.parametrize("name", [name for name, member in MEMBERS.items() if member.together])
+def test_it_changes_no_layer_where_it_may_not_change_the_other(name: str) -> None:
+    for layer in MEMBERS[name].changes:
+        with pytest.raises(UsageError, match="leave out"):
+            repair(name, include=(layer,))
+    found = repair(name, include=MEMBERS[name].changes)
+    assert {changed for one in found.search.front for changed in one.layers} == set(MEMBERS[name].changes)
 
 
 @EVERY
@@ -153,7 +165,7 @@ def test_it_changes_biases_only_where_they_count_as_weights(name: str) -> None:
     front = repair(name).search.front
     changed = {address.parameter for one in front for address in one.addresses}
     changed |= {one.edit.parameter for one in front if one.edit is not None}
-    whole = {"bias": {"bias"}, "last-layer": {"weight", "bias"}, "norms": {"scale", "bias"}}
+    whole = {"bias": {"bias"}, "last-layer": {"weight", "bias"}, "gate": {"weight", "bias"}, "norms": {"scale", "bias"}}
     assert changed <= whole.get(name, {"weight"})
 
 
