@@ -32,8 +32,8 @@ NETWORKS = {"margin@conv": "cnn", "margin@embeddings": "words", "norms": "sick"}
 ALWAYS = {"apricot", "mode", "deepfault"}
 """Searchers that train the whole model, and are refused where a layer may not change."""
 
-TOGETHER = {"gate"}
-"""Searchers that change several layers or none."""
+OF_TWO_LAYERS = {"gate"}
+"""The searchers that change several layers or none."""
 
 ONLY_IN = {
     "bias": "head",
@@ -66,7 +66,7 @@ def repair_with(name: str, **filters: Any) -> RepairResult:
 def test_no_search_changes_an_excluded_layer(name: str, excluded: str) -> None:
     other = {"words": "table", "sick": "norm1"}.get(NETWORKS.get(name, "mlp"), "first")
     layer = other if excluded == "other" else excluded
-    if name in ALWAYS | TOGETHER or ONLY_IN.get(name) == layer:
+    if name in ALWAYS | OF_TWO_LAYERS or ONLY_IN.get(name) == layer:
         with pytest.raises(UsageError, match=r"leave out|left out"):
             repair_with(name, exclude=(layer,))
         return
