@@ -64,12 +64,11 @@ def _small_groups(held_out: PartEvidence, kind: str) -> Iterator[str]:
 
 def _empty_budget(held_out: PartEvidence, seen: PartEvidence | None, budget: float, kind: str) -> Iterator[str]:
     parts = [("seen ", seen.positives)] if seen is not None else []
-    for name, right in (*parts, (kind, held_out.positives)):
-        if right > 0 and 0 < budget * right < 1:
-            yield (
-                f"A budget of {percent(budget)} of {right:,} right {name}inputs is none: a single broken one is "
-                f"{percent(1 / right)}."
-            )
+    small = [(name, right) for name, right in (*parts, (kind, held_out.positives)) if 0 < budget * right < 1]
+    if small:
+        inputs = " and ".join(f"{right:,} right {name}inputs" for name, right in small)
+        one = " and ".join(dict.fromkeys(percent(1 / right) for _, right in small))
+        yield f"A budget of {percent(budget)} of {inputs} is none: a single broken one is {one}."
 
 
 def _calibration(held_out: PartEvidence) -> Iterator[str]:
