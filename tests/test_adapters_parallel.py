@@ -14,6 +14,7 @@ import pytest
 from arachne.adapting.backend import RunnerBackend
 from arachne.model.backend import ModelBackend
 from arachne.model.files import ModelFiles
+from arachne.model.inputs import ModelInputs
 from arachne.model.weights import ModelWeights
 from arachne.plugins.table import BACKENDS
 
@@ -129,7 +130,7 @@ CLASSES = [
         for name, member in vars(one).items()
         if not name.startswith("__") and (inspect.isfunction(member) or isinstance(member, (classmethod, property)))
     ]
-    for one in (ModelFiles, ModelWeights, ModelBackend)
+    for one in (ModelFiles, ModelWeights, ModelInputs, ModelBackend)
 ]
 """The operations of a backend and the parts of them that an adapter writes, in the order in which they stand."""
 

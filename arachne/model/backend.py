@@ -10,7 +10,7 @@ for `forward`. An implementation is only ever called with layers, parameters and
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, final
 
@@ -20,36 +20,15 @@ from arachne.decisions.decisions import decide
 from arachne.decisions.losses import LossGradient
 from arachne.errors import DataError, UsageError
 from arachne.model.accumulate import ActivationAccumulator, Seeds, observe_traces, seeds_from
-from arachne.model.cut import (
-    Cut,
-    LazyCut,
-    PlainCut,
-    compute_gradient,
-    restoring_weights,
-)
+from arachne.model.cut import Cut, LazyCut, PlainCut, compute_gradient, restoring_weights
 from arachne.model.fitting import OnStep, Plan
-from arachne.model.lazy import MEMORY, is_lazy, is_plain
-from arachne.model.passes import PassKeeper, PassState, state_of, weights_in
-from arachne.model.remote import RemoteExecutor
-from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, offset_rows, read_shards, shards
+from arachne.model.inputs import READING_INPUTS, ModelInputs
+from arachne.model.lazy import is_lazy
+from arachne.model.passes import state_of, weights_in
+from arachne.model.sharding import SHARD, add_in_place, join_rows, join_uses, offset_rows
 from arachne.model.trace import PlainTrace, Trace
-from arachne.model.values import (
-    EVEN,
-    Activation,
-    Array,
-    Inputs,
-    Weights,
-    batches,
-    check_inputs,
-    check_real,
-    check_rows,
-    count,
-    count_bytes,
-    read,
-    take,
-)
+from arachne.model.values import Activation, Array, Inputs, Weights, check_real, check_rows, count, read, take
 from arachne.model.weight_file import WeightFile
-from arachne.model.weights import ModelWeights
 
 __all__ = [
     "ActivationAccumulator",
@@ -66,15 +45,7 @@ __all__ = [
 ]
 
 
-PIECE_SHARE, MIN_PIECE_BYTES = 4, 16 << 20
-"""Where rows are computed, lazy inputs are read into one part of this many of `memory` at a time, or so many bytes."""
-
-
-READING_INPUTS = ("_iterate_shards", "_iterate_pieces", "_read_all", "_has_several_shards")
-"""How operations go over inputs, which only a backend that hands them to others says itself."""
-
-
-class ModelBackend(ModelWeights):
+class ModelBackend(ModelInputs):
     """A trained model, whatever framework it lives in.
 
     Called once: `load`, `layers`. A few times per localisation: `trace` (or `activations` and `output_gradients`) and
@@ -84,14 +55,12 @@ class ModelBackend(ModelWeights):
     `trace` and `cut` get all inputs. Results depend only on the shard boundaries, so they are identical on any number
     of workers.
 
-    `ModelWeights` has the layers and their parameters, `ModelFiles` what is no computing: names, files, descriptions.
+    `ModelInputs` says how operations go over inputs, `ModelWeights` has the layers and their parameters, `ModelFiles`
+    what is no computing: names, files, descriptions.
     """
 
     SUPPORTS_GRADIENTS: ClassVar[bool] = True
     """Whether the gradient operations work; without them only random localisation does."""
-
-    pass_keeper: PassKeeper | None = None
-    """Keeps what the passes of a localisation have added up, while a repair runs; None keeps nothing."""
 
     SUPPORTS_FIT: ClassVar[bool] = False
     """Whether `fit` works: the backend can train, with its framework's own gradients, training step and optimiser."""
@@ -104,12 +73,6 @@ class ModelBackend(ModelWeights):
 
     only_scores: str | None = None
     """Why nothing of the model can be repaired: it has no layers, and gives scores alone. None where it has some."""
-
-    memory: int = MEMORY
-    """How many bytes of activations a cut or a tail may hold, as the repair says; beyond, shards are run again."""
-
-    remote: RemoteExecutor | None = None
-    """Runs work on shards of inputs in other processes; None where this process computes."""
 
     def __init_subclass__(cls, *, reads_inputs: bool = False, **options: Any) -> None:
         """Refuse a subclass that replaces a final method of this class, perhaps by a helper of the same name.
@@ -127,70 +90,6 @@ class ModelBackend(ModelWeights):
             if name in ours or getattr(getattr(ModelBackend, name, None), "__final__", False):
                 instead = f"define '_{name}' instead" if hasattr(ModelBackend, f"_{name}") else "give it another name"
                 raise TypeError(f"'{cls.__qualname__}' overrides the final method '{name}' of ModelBackend; {instead}")
-
-    def _look(self, inputs: Inputs) -> None:  # most backends need not look
-        """Called with the inputs of every operation below, before names of layers are checked.
-
-        Here a backend learns what only inputs can tell (the order of the layers, how the model ends).
-
-        Raises:
-            DataError: Inputs of a shape or dtype the model does not take.
-        """
-
-    @final
-    def _check_arguments(self, inputs: Inputs, layers: Iterable[str] = ()) -> None:
-        """Validate the arguments of an operation on inputs."""
-        check_inputs(inputs)
-        self._look(inputs if is_plain(inputs) else read(inputs, self._pieces(inputs)[0]))
-        for layer in layers:
-            self.info(layer)
-
-    def _iterate_shards(self, inputs: Inputs, done: int = 0) -> Iterator[tuple[slice, Inputs]]:
-        """Yield `(rows, inputs)` for each call of an adapter's implementation, but for the first `done` ones."""
-        return read_shards(inputs, done)
-
-    def _iterate_pieces(self, inputs: Inputs) -> Iterator[Inputs]:
-        """Yield the inputs of each call whose results are rows: shards, or less of lazy ones where that is much."""
-        if not is_lazy(inputs):
-            return (piece for _, piece in self._iterate_shards(inputs))
-        return (read(inputs, rows) for rows in self._pieces(inputs))
-
-    def _read_all(self, inputs: Inputs) -> Inputs:
-        """Return the inputs as `_trace` and `_cut` get them: in memory."""
-        return read(inputs)
-
-    def _has_several_shards(self, inputs: Inputs) -> bool:
-        """Tell whether the operations go over several shards of these inputs, one after the other."""
-        return count(inputs) > SHARD
-
-    @final
-    def _pieces(self, inputs: Inputs) -> list[slice]:
-        """Return the rows that are read at a time: at most a shard, and a share of memory or `MIN_PIECE_BYTES`."""
-        allowed = max(MIN_PIECE_BYTES, self.memory // PIECE_SHARE)
-        most = allowed * count(inputs) // max(1, count_bytes(inputs))
-        return list(batches(count(inputs), max(EVEN, most))) if most < SHARD else shards(count(inputs))
-
-    @final
-    def _begin_pass(self, kind: str, inputs: Inputs, names: Sequence[object]) -> tuple[int, PassState]:
-        """Return how many shards of a pass an earlier run had done, and what it had added up."""
-        keeper = self.pass_keeper
-        return (0, {}) if keeper is None or keeper.block is None else keeper.begin(kind, inputs, names)
-
-    @final
-    def _keep_pass(self, done: int, state: Callable[[], PassState | None]) -> None:
-        if self.pass_keeper is not None and self.pass_keeper.block is not None:
-            self.pass_keeper.keep(done, state)
-
-    @final
-    def look(self, inputs: Inputs) -> None:
-        """Let the backend learn from inputs what the model's file does not contain; `layers` is complete afterwards.
-
-        No input passes through the model.
-
-        Raises:
-            DataError: Inputs of a shape or dtype the model does not take.
-        """
-        self._check_arguments(inputs)
 
     @final
     def forward(self, inputs: Inputs) -> Array:

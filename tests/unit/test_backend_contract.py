@@ -6,7 +6,8 @@ import re
 
 import pytest
 
-from arachne.model.backend import READING_INPUTS, ModelBackend
+from arachne.model.backend import ModelBackend
+from arachne.model.inputs import READING_INPUTS, ModelInputs
 from arachne.testing import ReferenceBackend
 from tests.pages import ROOT
 
@@ -32,7 +33,8 @@ def test_a_subclass_may_have_helpers_of_its_own() -> None:
 
 def test_a_helper_can_replace_nothing_silently() -> None:
     page = (ROOT / "docs" / "write-a-backend.md").read_text()
-    own = {n: f for n, f in vars(ModelBackend).items() if n.startswith("_") and n[1] != "_" and callable(f)}
+    ours = {**vars(ModelInputs), **vars(ModelBackend)}
+    own = {n: f for n, f in ours.items() if n.startswith("_") and n[1] != "_" and callable(f)}
     told = {name for name in own if f"`{name}(" in page}
     assert told >= {"_forward", "_cut", "_look", "_read_weights"} & own.keys()
     assert {name for name in own.keys() - told if not getattr(own[name], "__final__", False)} == {*READING_INPUTS}
