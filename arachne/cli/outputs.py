@@ -155,7 +155,7 @@ class Command(click.Command):
             return super().parse_args(ctx, args)
         except click.UsageError as error:
             if "unexpected extra" in error.message and any("--data" in one.opts for one in self.params):
-                error.message += "; data comes behind --data"
+                raise click.UsageError(f"{error.message}; data comes behind --data", ctx) from error
             raise
 
     def invoke(self, ctx: click.Context) -> Any:
