@@ -232,7 +232,7 @@ def search_again(
 def measure(
     run: Run, problem: Problem, chosen: ChosenFront, provenance: dict[str, Any]
 ) -> tuple[SearchResult, Patch, Evidence, tuple[MeasuredCandidate, ...]]:
-    """Build the patch of the choice, and measure it and the front on inputs that no stage before has looked at."""
+    """Build the chosen patch, and measure it and the front on inputs that no earlier stage has used."""
     backend, split = problem.backend, problem.split
     with run.stage("measure"):
         held_out = Cuts(backend, split.held_out.data.inputs)

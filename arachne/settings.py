@@ -285,7 +285,7 @@ def objective_from(provenance: Mapping[str, Any]) -> Objective | None:
 
 
 def make_settings(base: Settings | None = None, *, faithful: bool = False, **changes: Any) -> Settings:
-    """Settings from keywords, localiser and searcher perhaps by their names.
+    """Make settings from keywords; localiser and searcher may be given by name.
 
     Args:
         base: What the keywords change; our defaults, or the paper's when `faithful`, if None.

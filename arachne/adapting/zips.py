@@ -60,7 +60,7 @@ def _damage_error(path: Path, what: str, error: Exception) -> ModelError:
 
 @dataclass(frozen=True)
 class Zip:
-    """The directory of an archive: its members and where they lie.
+    """The directory of an archive: its members and their offsets.
 
     Attributes:
         path: The file.

@@ -148,7 +148,7 @@ class TokenStamp(Intervention):
     token: int
 
     def plant(self, values: Array, rng: np.random.Generator) -> Array:
-        """Put the token in place of one that is no padding."""
+        """Replace one token that is no padding by this token."""
         planted = values.copy()
         for row in planted:
             taken = np.flatnonzero(row)

@@ -245,7 +245,7 @@ def _describe(point: MeasuredCandidate, outcome: Outcome, objective: Objective |
 
 
 def _passed_over(points: Sequence[MeasuredCandidate], index: int, within: Sequence[int]) -> str:
-    """Say that a matrix with better counts was passed over, because single weights come as near as chance."""
+    """Describe the matrix that was passed over, whose better counts are within chance of those of single weights."""
     taken = points[index].selection_outcome
     ahead = [
         point.selection_outcome.repair.value >= taken.repair.value

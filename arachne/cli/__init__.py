@@ -161,7 +161,7 @@ def _fail_for(error: Exception, arguments: list[str]) -> int:
 
 
 def _was_interrupted(error: BaseException | None) -> bool:
-    """Tell whether an error began as Ctrl-C: a compiled module that is being imported makes an ImportError of it."""
+    """Tell whether an error began as Ctrl-C: a compiled module turns it into an ImportError while it is imported."""
     while error is not None:
         if isinstance(error, (click.Abort, KeyboardInterrupt, Interrupted)):
             return True

@@ -83,7 +83,7 @@ def command(
 
 
 class _Measuring:
-    """Measures a patched copy on data before it is put into its place: a copy that cannot be measured is not.
+    """Measures a patched copy on data before it is moved to its place; a copy that cannot be measured is discarded.
 
     Args:
         patch: The patch in it.

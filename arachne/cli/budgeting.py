@@ -79,7 +79,7 @@ def tell_large(output: Output, budget: Budget | None) -> None:
 
 
 def sources_of(model: ModelChoice, data: DataChoice, **others: str | None) -> dict[str, Any]:
-    """Where everything came from, so that another point can be chosen later; whether code is trusted is not kept."""
+    """Sources of model and data, so that another point can be chosen later; trust in code is not recorded."""
     kept = {name: value for name, value in asdict(model).items() if name not in ("trust_code", "feeds")}
     model_options = {name: None if value is None else str(value) for name, value in kept.items()} | {
         "feeds": model.feeds

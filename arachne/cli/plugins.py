@@ -138,7 +138,7 @@ def page(plugin: Plugin) -> list[RenderableType]:
 
 
 def row(option: Option, kind: str) -> tuple[str, str, str, str, str]:
-    """How an option is given, what it takes, its default, the paper's value where it differs, and its meaning."""
+    """An option's spelling, values, default, the paper's value where it differs, and meaning."""
     written = option.name if kind not in CHOOSERS else f"-O {option.name}=…"
     if kind == LOCALISERS.kind and option.name in FLAGS:
         return f"--{option.name} {option.metavar}", "repeatable", "", "", option.help

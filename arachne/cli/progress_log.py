@@ -24,7 +24,7 @@ MIN_TIMED = 15.0
 
 
 class Heartbeat:
-    """Tells how far a run is; where there is no terminal from a thread, as a step that takes long cannot say so itself.
+    """Reports the progress of a run; without a terminal from a thread, because a long step cannot report by itself.
 
     Args:
         say: Prints a line.

@@ -33,7 +33,7 @@ MIN_INPUTS = 20
 """With fewer inputs nothing is said."""
 
 MAX_SHIFT = 0.7
-"""A layer whose median channel is further from mean 0 and deviation 1, in deviations or as a logarithm, is off."""
+"""A layer is off if its median channel is further from mean 0 (in deviations) or deviation 1 (as a logarithm)."""
 
 MIN_SHARE = 0.9
 """A layer counts as dead or saturated when at least this share of its units or values is."""

@@ -134,7 +134,7 @@ class Part:
         return self.task.name_classes(self.data.class_names, self.task.n_names(self.outputs))
 
     def classes_of(self, columns: Array) -> Array:
-        """Return the number of a class among `class_names` for each decision, from its column of the scores `(m,)`."""
+        """Map the score column of each decision `(m,)` to a class number in `class_names`."""
         return columns if self.decisions.first is None else columns + self.decisions.first
 
     @cached_property

@@ -50,7 +50,7 @@ class Survival(Drawable):
 
     @property
     def survives(self) -> bool:
-        """Whether the fault is reduced there as it is here, and no limit is overrun there alone."""
+        """Whether the copy reduces the fault as the repaired model does, and overruns no limit that this one keeps."""
         here, there = (VERDICTS.index(evidence.verdict.word) for evidence in (self.here, self.there))
         if min(here, there) < VERDICTS.index(REDUCED):
             return False

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MAX_WHOLE = 2**53
-"""Whole numbers beyond this are no counts."""
+"""The largest whole number that is accepted as a count."""
 
 MAX_TEXT = 10_000
 """Characters of a stored name or sentence."""

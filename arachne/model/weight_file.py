@@ -113,7 +113,7 @@ class WeightFile(ABC):
         raise ModelError(f"'{copy.name}' has no place to name a patch in; of Arachne's own formats, ONNX has")
 
     def forget_patch(self, copy: Path, digest: str) -> None:  # noqa: B027  # where nothing is noted, nothing is there
-        """Take such a note out of a copy again, byte for byte; nothing where there is none."""
+        """Remove such a note from a copy, byte for byte; do nothing if there is none."""
 
     @abstractmethod
     def _read(self, layer: str, parameter: str) -> Array:

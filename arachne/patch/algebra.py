@@ -36,7 +36,7 @@ class Conflict:
 
 
 def conflicts(first: Changes, second: Changes) -> tuple[Conflict, ...]:
-    """The weights to which two patches, both made for one model, give different values."""
+    """List the weights that two patches of one model set to different values."""
     found = []
     others = {change.key: change for change in second}
     for change in first:
@@ -138,7 +138,7 @@ def _take_out(whole: TensorChange, part: TensorChange) -> TensorChange:
 
 
 def _follows(first: BaseTensor, second: BaseTensor) -> bool:
-    """Whether the second tensor can be the first after its change: known to be equal, or not known to differ."""
+    """Whether the second tensor can be the first after its change, as far as is known."""
     if first.sha256 is not None and first.sha256 == second.sha256:
         return False
     return first.patched_sha256 is None or second.sha256 is None or first.patched_sha256 == second.sha256

@@ -72,7 +72,7 @@ def diff(
 
 
 def pair_layers(first: WeightFile, second: WeightFile, mapping: Mapping[str, str]) -> dict[str, str]:
-    """For every layer of the first the one of the second, by name or by content.
+    """Pair the layers of two models, by name or by content.
 
     Raises:
         PatchError: A layer with a weight matrix has no counterpart, or could have several.

@@ -1,4 +1,4 @@
-"""A long patch in a few lines: how much changes in each row of each tensor. A row is a neuron's, or a channel's."""
+"""A long patch in a few lines: how much changes in each row (neuron or channel) of each tensor."""
 
 from __future__ import annotations
 

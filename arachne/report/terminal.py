@@ -295,7 +295,7 @@ def _class_line(classes: Sequence[Accuracy]) -> str:
 
 
 def _count_classes(ranked: Sequence[Accuracy]) -> str:
-    """Say how many classes these are, and how far the first of them moved: `3 (most in 7, by 4.0 points)`."""
+    """Count classes, and name the one that moved most: `3 (most in 7, by 4.0 points)`."""
     if not ranked:
         return "none"
     most = f"most in {ranked[0].name}" if len(ranked) > 1 else ranked[0].name

@@ -68,7 +68,7 @@ class Measured:
     def of(
         cls, part: Part, run: Callable[[Part], Array], patch: Patch, confirm: Callable[[Part], Part] = lambda part: part
     ) -> Measured:
-        """Scores on the data, without the inputs that the repair has seen, unless it has seen all of them.
+        """Compute scores on the data, without inputs that the repair has seen, unless it has seen all of them.
 
         Args:
             part: All of the data.

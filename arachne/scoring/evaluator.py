@@ -63,7 +63,7 @@ class Evaluator(ABC):
 
 
 class PlainEvaluator(Evaluator):
-    """Puts a candidate into the model, runs it on everything, and puts the original weights back."""
+    """Sets a candidate on the model, runs all inputs, and restores the original weights."""
 
     def __init__(self, backend: ModelBackend, fitness_inputs: FitnessInputs, suspects: Selection) -> None:
         super().__init__(backend, fitness_inputs, suspects)

@@ -39,6 +39,6 @@ class RoundedScorer(Scorer):
 
     @cached_property
     def _offsets(self) -> Array:
-        """The differences that rounding makes to the original scores, `(n, classes)`."""
+        """Compute how much rounding changes the original scores, `(n, classes)`."""
         every = np.arange(self._n)
         return self._exact.scores(self._original, every) - self._smooth.scores(self._original, every)

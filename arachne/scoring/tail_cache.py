@@ -170,7 +170,7 @@ class TailCache:
         )
 
     def project(self, layer: str, vectors: Array) -> Array:
-        """Return how far what enters a layer goes along each vector `(in, k)`, float32 `(n, k)`; nothing is copied."""
+        """Project the inputs of a layer onto each vector `(in, k)`, float32 `(n, k)`, without copying them."""
         found = np.zeros((len(self), vectors.shape[1]), np.float32)
         for part in batches(len(self), TAIL_BATCH):
             found[part] = self.read_entering(layer, part) @ vectors

@@ -30,7 +30,7 @@ LAST_RESORT = "de"
 """The searcher that runs where no member can but those in `CLOSED`: it needs nothing but scores."""
 
 CLOSED = (Erase.name, Gate.name)
-"""Members that need no gradients either, and try closed forms alone."""
+"""Members that need no gradients because they only try closed forms."""
 
 MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""

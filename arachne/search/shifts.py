@@ -1,4 +1,4 @@
-"""How what enters a layer differs when a fault happens: sums by fold and class, and differences of means out of them.
+"""How a layer's inputs differ when a fault happens: sums by fold and class, and differences of their means.
 
     own       for a class c:  √(k_c / k) (mean h of negatives of class c - mean h of right inputs of class c)
     read as   for a class b:  √(k_b / k) (mean h of negatives read as b - mean h of right inputs of class b)
@@ -138,7 +138,7 @@ class Shifts:
         return sums.sum(axis=0) - sums[without], counts.sum(axis=0) - counts[without]
 
     def _usual(self, group: int, without: int) -> Array:
-        """Return the mean over right inputs of a class; over all of them where it has none."""
+        """Return the mean over right inputs of a class; over all right inputs where the class has none."""
         sums, counts = self._leave_out("positive", without)
         return np.asarray(sums[group] / counts[group] if counts[group] else sums.sum(axis=0) / max(1, counts.sum()))
 

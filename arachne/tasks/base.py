@@ -65,7 +65,7 @@ class Task(Configured, ABC):
 
     @property
     def no_causes(self) -> str | None:
-        """Why causes of mistakes are not looked for; None where they are."""
+        """Why causes of mistakes cannot be searched for; None where they can."""
         if self.ONE_LABEL:
             return None
         return f"causes are looked for where each input has one label, and the task is '{self.name}'"
@@ -132,7 +132,7 @@ class Task(Configured, ABC):
         return as_numbers(values, names)
 
     def label_as_decided(self, outputs: Array) -> Array:
-        """Return labels `(n, ...)` by which the model's own decisions, read from outputs `(n, ...)`, are all right.
+        """Return labels `(n, ...)` that make all of the model's decisions right, read from its outputs `(n, ...)`.
 
         Inputs that nobody has labelled are compared before and after a patch by them.
 

@@ -1,4 +1,4 @@
-"""DecisionRows: some decisions of some inputs, whose scores are read from outputs and whose gradients go back."""
+"""DecisionRows: some decisions of some inputs; reads their scores from outputs and carries gradients back."""
 
 from __future__ import annotations
 

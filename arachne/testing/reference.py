@@ -1,4 +1,4 @@
-"""`ReferenceBackend`: the contract fulfilled in plain NumPy, with hand-written gradients.
+"""`ReferenceBackend`: the contract in plain NumPy, with hand-written gradients.
 
 A test double, a worked example for authors of backends, and the arbiter when two frameworks disagree. It is written to
 be read: a forward pass is a loop over the nodes, a backward pass the same loop in reverse.

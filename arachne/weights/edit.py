@@ -242,7 +242,7 @@ def _compress(numbers: Array) -> bytes:
 
 
 def _decompress(residue: bytes, count: int) -> Array:
-    """Read what `_compress` wrote of `count` numbers; no more memory than these need is taken.
+    """Read `count` numbers that `_compress` wrote, in no more memory than they need.
 
     Raises:
         ValueError: It is none, or of another number of weights.

@@ -202,7 +202,7 @@ class Selection:
 
     @cached_property
     def highest(self) -> Array:
-        """The largest weight of the parameter each weight lies in, `(k,)`."""
+        """The largest weight in the parameter of each weight, `(k,)`."""
         return self._each("highest")
 
     @cached_property

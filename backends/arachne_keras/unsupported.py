@@ -1,4 +1,4 @@
-"""Why some of a model's parameters cannot be repaired, said in a way a person can act on."""
+"""Why some of a model's parameters cannot be repaired, in sentences that a user can act on."""
 
 from __future__ import annotations
 

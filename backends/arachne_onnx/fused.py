@@ -20,7 +20,7 @@ PLAIN = {"FusedConv": "Conv", "FusedGemm": "Gemm", "FusedMatMul": "MatMul", "Tra
 
 
 def write_out_fused(graph: Graph) -> None:
-    """Replace the fused operators of a graph; one with a meaning that is not plain stays as it is."""
+    """Replace the fused operators of a graph by plain ones; one without an exact equivalent stays as it is."""
     if not any(node.domain == DOMAIN and node.op_type in PLAIN for node in graph.nodes):
         return
     nodes: list[NodeProto] = []

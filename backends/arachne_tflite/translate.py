@@ -183,7 +183,7 @@ class Writer:
         return CHANNELS_FIRST if first else PLAIN
 
     def read(self, tensor: Tensor, layout: str = PLAIN, stem: str = "") -> str:
-        """Name the values of a tensor in a layout; whole numbers that stand for others as these others."""
+        """Name the values of a tensor in a layout; quantised tensors are dequantised."""
         if tensor.start is not None and tensor.index not in self._forms:
             self._forms[tensor.index] = {PLAIN: self._value(tensor, stem)}
         if tensor.index not in self._forms:

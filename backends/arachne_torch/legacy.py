@@ -1,4 +1,4 @@
-"""Files that torch wrote before 1.6, which are no archives: five pickles, then the storages one after the other."""
+"""Files of torch before 1.6, which are no archives: five pickles, then the storages one after the other."""
 
 from __future__ import annotations
 

@@ -168,7 +168,7 @@ class Runner(BatchRunner):
         return self.split_batches(inputs, max(1, most))
 
     def run_all(self, work: Callable[[Runner, Item], Result], items: Iterable[Item]) -> Iterator[Result]:
-        """Give what some work with the model gives for each item, in order, several at a time if one takes long.
+        """Run some work with the model for each item and yield the results in order; slow work runs in several threads.
 
         A thread has a twin of the module, with the same tensors. A model that draws random numbers, computes its
         weights or cannot be copied runs in this thread alone.

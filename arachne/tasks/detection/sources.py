@@ -52,7 +52,7 @@ class AnchorSources:
 
 
 def find_sources(layout: Layout, outputs: Array, labels: Array) -> AnchorSources:
-    """Return the anchors behind the decisions that label rows `(n, k, COLUMNS)` tell, given the outputs `(n, ...)`."""
+    """Return the anchors of the decisions in label rows `(n, k, COLUMNS)`, given the outputs `(n, ...)`."""
     anchors, kinds = labels[..., ANCHOR].astype(np.int64), labels[..., CLASS].astype(np.int64)
     owners, rows = np.nonzero((anchors == REST) | ((anchors > 0) & (kinds >= 0)))
     of_rest = anchors[owners, rows] == REST

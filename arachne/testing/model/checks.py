@@ -35,7 +35,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {
     "weight_file": (holding.a_file_holds_the_weights,),
     "describe": (reading.a_model_tells_what_it_is,),
 }
-"""By operation, in the order of the contract."""
+"""The checks by operation, in the order of the contract."""
 
 STRONGER_IN_SUITE: frozenset[Check] = frozenset(
     {

@@ -66,7 +66,7 @@ class Layer(Node):
 
     @property
     def geometry(self) -> Geometry | None:
-        """How a convolution walks over its input; None for other layers."""
+        """Stride, padding and the like of a convolution; None for other layers."""
         return None
 
     @abstractmethod

@@ -28,7 +28,7 @@ def leaky_relu(tape: Tape, step: BackwardStep) -> str:
 
 @input_rule("ThresholdedRelu")
 def thresholded_relu(tape: Tape, step: BackwardStep) -> str:
-    """One above the threshold."""
+    """Derivative 1 above the threshold, else 0."""
     x = step.inputs[0]
     return tape.op(
         "Where", tape.op("Greater", x, tape.number(step.get("alpha", 1.0), x)), step.gradient, tape.number(0, x)

@@ -286,6 +286,6 @@ def _gather(
 
 
 def _add_padding(padding: Padding, geometry: Geometry) -> Padding:
-    """Add the padding of a geometry around a padding."""
+    """Add up two paddings, the outer one from a geometry."""
     outer = padding or ((0, 0),) * len(geometry.padding)
     return tuple((a + c, b + d) for (a, b), (c, d) in zip(outer, geometry.padding, strict=True))
