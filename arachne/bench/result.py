@@ -132,10 +132,14 @@ class Comparison:
         outcome = None if best is None else _held_out(best)
         if best is None or outcome is None or not outcome.repair.count:
             return (f"No searcher repaired anything within a budget of {percent(self.budget)}.",)
-        outcomes = {one.searcher: _held_out(one) for one in self.contenders if one is not best}
-        equal = [name for name, own in outcomes.items() if own is not None and own.repair.count == outcome.repair.count]
-        alone = f"'{best.searcher}' repaired most held-out inputs"
-        first = f"no searcher repaired more held-out inputs than '{best.searcher}'" if equal else alone
+        others = [(one, _held_out(one)) for one in self.contenders]
+        equal = [(one, own) for one, own in others if own is not None and own.repair.count == outcome.repair.count]
+        level = [f"'{one.searcher}'" for one, own in equal if own.breakage.count == outcome.breakage.count]
+        first = f"'{best.searcher}' repaired most held-out inputs"
+        if len(level) > 1:
+            first = f"{', '.join(level[:-1])} and {level[-1]} repaired as many held-out inputs and broke as few"
+        elif len(equal) > 1:
+            first = f"no searcher repaired more held-out inputs than '{best.searcher}'"
         found = [
             f"Within a budget of {percent(self.budget)}, {first}: "
             f"{outcome.repair.count:,} of {outcome.repair.total:,}, and {outcome.breakage.count:,} of "
@@ -155,7 +159,8 @@ class Comparison:
                 break
             own = _held_out(by_name[name]) if name in by_name else None
             if own is not None and as_good(own, outcome):
-                return [sentence(name, own, best.searcher, outcome)]
+                told = sentence(name, own, best.searcher, outcome)
+                return [told[0].upper() + told[1:]]
         return []
 
     def _exceeds_budget(self, one: Contender) -> bool:

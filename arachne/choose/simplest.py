@@ -69,19 +69,22 @@ def simplest_as_good(points: Sequence[MeasuredCandidate], choice: Choice, names:
     for maker, number in simple_choices(points, choice, names):
         outcome = points[number].held_out
         if taken is not None and outcome is not None and as_good(outcome, taken) and _as_fair(outcome, taken, choice):
-            return sentence(maker, outcome, points[choice.index or 0].candidate.made_by, taken)
+            told = sentence(maker, outcome, points[choice.index or 0].candidate.made_by, taken)
+            return (
+                f"Of the patches found here, {told} A run of '{maker}' alone, as `arachne compare` makes one, draws "
+                "its folds anew and may come to other numbers."
+            )
     return None
 
 
 def sentence(simple: str, outcome: Outcome, other: str, others: Outcome) -> str:
-    """`Of the patches found here, a shift of the class biases ('bias') does as well: 30 of 42 repaired and …`."""
+    """`a shift of the class biases ('bias') does as well: held out, 30 of 42 repaired and …`."""
     gains = (outcome.repair.count - others.repair.count, others.breakage.count - outcome.breakage.count)
     how = "does at least as well" if min(gains) >= 0 and max(gains) > 0 else "does as well"
     how = "does nearly as well, within chance" if max(gains) < 0 else how
     return (
-        f"Of the patches found here, {SIMPLE_SEARCHERS[simple]} ('{simple}') {how}: held out, "
-        f"{_counts(outcome)}, where '{other}' has {_counts(others)}. A run of '{simple}' alone, as `arachne compare` "
-        "makes one, draws its folds anew and may come to other numbers."
+        f"{SIMPLE_SEARCHERS[simple]} ('{simple}') {how}: held out, {_counts(outcome)}, where '{other}' has "
+        f"{_counts(others)}."
     )
 
 
