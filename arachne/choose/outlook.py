@@ -1,8 +1,8 @@
 """Predict early in a search how much it will repair, from what its first, quick members repair out of fold.
 
-A shift of biases, a tuned last layer and the closed form of `erase` take a small part of the time of the default
-search. What may be chosen of their candidates at a budget, with luck allowed for, is what the whole search comes to at
-least, give or take chance (`python -m benchmarks.forecast`).
+A shift of biases, a tuned last layer and the closed forms of `erase` and `gate` take a small part of the time of the
+default search. What may be chosen of their candidates at a budget, with luck allowed for, is what the whole search
+comes to at least, give or take chance (`python -m benchmarks.forecast`).
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ CLOSED = (Erase.name, Gate.name)
 MAX_BROKEN_SHARE = 0.01
 """The largest share of positives that a candidate may break and still count as a repair."""
 
-QUICK = ("bias", "last-layer", Erase.name)
+QUICK = ("bias", "last-layer", *CLOSED)
 """Members that take little time; their results predict the whole pool's."""
 
 SUFFICIENT_REPAIR = {MarginEmbeddings.name: 0.9, MarginConv.name: 0.25, TuneAnchored.name: 0.5}
