@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from examples.study.questions import page_text as text
 from examples.study.questions import published
 from examples.study.questions.headline import Lines, draw, headline
-from examples.study.questions.kept import DONE, RESULTS, read, read_facts
+from examples.study.questions.kept import DONE, RESULTS, Kept, read, read_facts
+from examples.study.questions.repairing import DEFAULT
 from examples.study.questions.tables import table
 from examples.study.questions.tell_alpha import rq4
 from examples.study.questions.tell_confusions import backends, reference, rq2, rq3
@@ -15,6 +17,7 @@ from examples.study.questions.tell_localising import rq1
 from examples.study.questions.tell_people import rq6, rq7
 from examples.study.questions.tell_rivals import rq5
 from examples.study.questions.wanted import wanted_table
+from examples.study.questions.working import is_present
 from examples.study.sources import PROJECT
 
 PAGE = PROJECT / "reports" / "reproducing-the-paper.md"
@@ -106,4 +109,23 @@ def _made_with(lines: Lines) -> str:
     minutes = sum(one.seconds for one in kept) / 60
     lost = [f"- {one.cell}: {one.outcome}" for one in kept if one.outcome != DONE]
     more = "\n\nNot possible:\n\n" + "\n".join(lost) if lost else ""
-    return f"{len(kept)} measurements, {minutes:.0f} minutes of processor time, made with {told}.{more}"
+    made = f"{len(kept)} measurements, {minutes:.0f} minutes of processor time, made with {told}."
+    return f"{made}{_of_which_default(kept)}{more}"
+
+
+def _of_which_default(kept: Sequence[Kept]) -> str:
+    """Say which of the default's lines are of the present default, by question and network."""
+    counts: dict[str, list[bool]] = {}
+    for one in kept:
+        if one.cell.way.partition("@")[0] == DEFAULT:
+            backend = one.cell.way.partition("@")[2]
+            name = f"{one.cell.question} {one.cell.subject}{f' through {backend}' if backend else ''}"
+            counts.setdefault(name, []).append(is_present(one))
+    told = ", ".join(f"{name} {sum(own)} of {len(own)}" for name, own in counts.items() if any(own))
+    older = sum(not one for own in counts.values() for one in own)
+    if not older:
+        return ""
+    return (
+        f"\n\nThe default search has changed since the first runs. Made with the present one: {told or 'none'}. The "
+        f"other {older} runs of the default are of an earlier one, until the commands above make them again."
+    )

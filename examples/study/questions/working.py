@@ -14,9 +14,13 @@ from typing import Any
 
 import arachne
 from examples.study.questions.kept import DONE, Cell, Kept, add, keep_facts, read, tidy
+from examples.study.questions.repairing import DEFAULT
 from examples.study.subjects import SUBJECTS, facts_of, weights_of
 from examples.study.training import Say
 from examples.study.versions import versions
+
+PRESENT = 2
+"""Raised when the default search finds something else: its lines are then made again, those of others are kept."""
 
 Make = Callable[[Cell], dict[str, Any]]
 
@@ -112,9 +116,15 @@ def _keep_trained(cells: Sequence[Cell], say: Say) -> Iterator[Cell]:
 
 
 def made_with(question: Question, cell: Cell) -> dict[str, Any]:
-    """Everything that decides a cell's numbers."""
+    """Everything that decides a cell's numbers; of the default also which one."""
     path = weights_of(cell.subject)
-    return {"recipe": question.recipe, "weights": _hash(path) if path.is_file() else None}
+    own = {"default": PRESENT} if cell.way.partition("@")[0] == DEFAULT else {}
+    return {"recipe": question.recipe, "weights": _hash(path) if path.is_file() else None, **own}
+
+
+def is_present(kept: Kept) -> bool:
+    """Whether a line of the default was made with the present one."""
+    return kept.made_with.get("default") == PRESENT
 
 
 def _is_done(kept: Kept | None, made_with: dict[str, Any]) -> bool:
