@@ -175,10 +175,13 @@ def _adult() -> str:
                 f"{one['seconds']:.0f}",
             )
         )
-    if own:
-        less = _spread([100 * (1 - one["chosen"]["odds"] / one["before"]["odds"]) for one in own], ".0f")
-        lower = mean(one["before"]["f1"] - one["chosen"]["f1"] for one in own)
-        rows.append(("**mean**", "", f"{less} %", f"{lower:+.3f} lower", "", ""))
+    for by in _contenders(cells):
+        every = _cells(cells, by)
+        less = _spread([100 * (1 - one["chosen"]["odds"] / one["before"]["odds"]) for one in every], ".0f")
+        lower = mean(one["before"]["f1"] - one["chosen"]["f1"] for one in every)
+        seconds = mean(one["seconds"] for one in every)
+        name = "**auto**, mean" if by == "auto" else f"{by}, mean of {len(every)}"
+        rows.append((name, "", f"{less} %", f"{lower:+.3f} lower", "", f"{seconds:.0f}"))
     head = ("network", "equalised-odds difference", "less", "F1", "accuracy %", "seconds")
     return text.ADULT + "\n" + _table(head, rows) + "\n" + _reach()
 
