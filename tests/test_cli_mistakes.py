@@ -63,6 +63,8 @@ MISTAKES: dict[str, tuple[int, str]] = {
     f"repair {HERE} --target *:7 --fail-if brokn>1": (2, "brokn"),
     f"repair {HERE} --target *:7 --fail-if class_drop[seven]>1%": (2, "names a class or group that does not exist"),
     f"repair {HERE} --target *:7 --seed x": (2, "invalid value for '--seed': 'x' is not a whole number"),
+    f"repair {HERE} --target *:7 --seed -1": (2, "invalid value for '--seed': -1 is less than 0"),
+    f"repair {HERE} --target *:7 --alpha x": (2, "invalid value for '--alpha': 'x' is not a number"),
     "repair digits.onnx --target *:7": (
         2,
         "missing option '--data' (labelled inputs: npz with x and y, a folder of images",

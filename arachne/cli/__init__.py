@@ -179,13 +179,24 @@ def _with_option(error: ArachneError) -> str:
     return error.sentence
 
 
+CLICKS_WORDS = {
+    r"a valid integer( range)?": "a whole number",
+    r"a valid float( range)?": "a number",
+    r" is not in the range x>=(\S+?)\.?$": r" is less than \1",
+}
+"""What click says, as patterns, and how it is said here."""
+
+
 def _sentence(error: click.ClickException) -> str:
     """Word click's error as our own errors are; an option that is missing is explained."""
     if isinstance(error, click.NoSuchOption):
         return _plugin_spelling(error) or (
             f"no option named '{error.option_name}'{did_you_mean(error.option_name, error.possibilities or ())}"
         )
-    sentences = [error.format_message().replace("a valid integer range", "a whole number")]
+    message = error.format_message()
+    for clicks, plain in CLICKS_WORDS.items():
+        message = re.sub(clicks, plain, message)
+    sentences = [message]
     if isinstance(error, click.MissingParameter) and isinstance(error.param, click.Option):
         sentences.append(re.split(r"[;.]( |$)", error.param.help or "")[0])
     first, *more = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in sentences]
