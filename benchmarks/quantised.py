@@ -24,7 +24,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -477,22 +477,29 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=float("inf"), help="Begin no repair after so many.")
     parser.add_argument("--print", action="store_true", help="Measure nothing.")
     asked = parser.parse_args()
-    known: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
     began = time.monotonic()
-    for case, form in [] if asked.print else list(missing(known, asked.only)):
+    for case, form in [] if asked.print else list(missing(read_results(), asked.only)):
         if time.monotonic() - began > 60 * asked.minutes:
             break
         key = f"{case.name} | {form}"
+        splits = f"{key} | splits"
+        row = measure(case, form, partial(write_result, splits), read_results().get(splits, {}))
+        write_result(key, row, without=splits)
+        print(f"{key}: {row}", flush=True)
+    print_tables(read_results())
 
-        def keep(parts: dict[str, Any], name: str = f"{key} | splits") -> None:
-            known[name] = parts
-            RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
-        known[key] = measure(case, form, keep, known.get(f"{key} | splits", {}))
-        known.pop(f"{key} | splits", None)
-        RESULTS.write_text(json.dumps(known, indent=1) + "\n")
-        print(f"{case.name} | {form}: {known[f'{case.name} | {form}']}", flush=True)
-    print_tables(known)
+def read_results() -> dict[str, Any]:
+    """Return what was measured, by fault and copy."""
+    found: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
+    return found
+
+
+def write_result(key: str, value: dict[str, Any], without: str = "") -> None:
+    """Add a row to the results, as another slice may have left them, and leave out another."""
+    known = {**read_results(), key: value}
+    known.pop(without, None)
+    RESULTS.write_text(json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":
