@@ -184,7 +184,7 @@ CLICKS_WORDS = {
     r"a valid float( range)?": "a number",
     r" is not in the range x>=(\S+?)\.?$": r" is less than \1",
 }
-"""What click says, as patterns, and how it is said here."""
+"""Patterns of phrases of click, and the plain words in their place."""
 
 
 def _sentence(error: click.ClickException) -> str:
