@@ -141,5 +141,10 @@ class FrontTable:
             repaired, broken = (
                 np.array([getattr(one, name).value for one in outcomes]) for name in ("repair", "breakage")
             )
-            shown = {*pareto(repaired, broken, costs), *(() if self.choice.index is None else (self.choice.index,))}
+            shown = {*pareto(repaired, broken, costs)}
+            taken = self.choice.index
+            if taken is not None:  # it stands for those that do the same
+                same = (repaired == repaired[taken]) & (broken == broken[taken])
+                same &= True if costs is None else costs == costs[taken]
+                shown = {number for number in shown if not same[number]} | {taken}
         return sorted(shown, key=lambda number: (outcomes[number].breakage.value, number))

@@ -177,6 +177,15 @@ def test_a_long_front_is_listed_without_points_that_others_beat() -> None:
     assert "and 18 more that break no less and repair no more than one of these" in shown.file.getvalue()
 
 
+def test_the_point_that_is_taken_stands_for_those_that_do_the_same() -> None:
+    points = [point(make_outcome(n, n)) for n in [5] * 3 + list(range(6, 30))]
+    choice = replace(select_point(points, Budget(0.05), NAMES), index=2)
+    shown = Console(file=io.StringIO(), width=120)
+    shown.print(FrontTable(points, choice))
+    assert isinstance(shown.file, io.StringIO)
+    assert shown.file.getvalue().count(" hand ") == 25
+
+
 def test_candidates_that_repair_nothing_are_never_taken() -> None:
     choice = select_point([point(make_outcome(0, 0))], Budget(), NAMES)
     assert choice.index is None
