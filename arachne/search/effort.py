@@ -23,6 +23,10 @@ EFFORTS: dict[str, float | None] = {"quick": 4.0, "normal": 12.0, "thorough": No
 FREE_MULTIPLICATIONS = 1e11
 """Multiplications that a pool may always make: a few seconds of one processor."""
 
+MOST_MULTIPLICATIONS = {"quick": 2e13, "normal": 5e13}
+"""Multiplications that a pool may make, by effort: on large models these are fewer passes, and take some ten minutes of
+two processors. Half of them go to one member at most, as of passes."""
+
 FREE_IN_WHOLE_NUMBERS = 2e12
 """As many where hidden dense layers at the end hold whole numbers: there the runtime judges each point by a pass, while
 NumPy judges those of a float model by what a few weights change. It takes a minute or two at most."""
@@ -52,6 +56,7 @@ def allowance(problem: Problem, effort: str, trains: bool = False) -> float:
     if trains and problem.training is not None:
         passes *= 1 + len(problem.training) / len(problem.split.seen)
     per_pass = sum(multiplications(problem).values()) * len(problem.split.seen)
+    passes = min(passes, MOST_MULTIPLICATIONS[effort] / max(1.0, per_pass))
     whole = problem.rounded_tail is not None and len(problem.rounded_tail.layers) > 1
     return max(passes, (FREE_IN_WHOLE_NUMBERS if whole else FREE_MULTIPLICATIONS) / max(1.0, per_pass))
 

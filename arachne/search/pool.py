@@ -15,7 +15,7 @@ from arachne.plugins.table import SEARCHERS
 from arachne.scoring.cut import CutScorer
 from arachne.search.base import Searcher
 from arachne.search.cross_fit import outcomes
-from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance
+from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance, share_behind
 from arachne.search.erase import Erase
 from arachne.search.gate import Gate
 from arachne.search.low_rank import LowRank
@@ -24,7 +24,7 @@ from arachne.search.norms import Norms
 from arachne.search.problem import Problem
 from arachne.search.state import Candidate, SearchResult, SearchState
 from arachne.search.train_on import TuneAnchored, TuneTraining
-from arachne.search.weight_choice import hidden_dense
+from arachne.search.weight_choice import fisher_layers, hidden_dense
 
 LAST_RESORT = "de"
 """The searcher that runs where no member can but those in `CLOSED`: it needs nothing but scores."""
@@ -46,6 +46,9 @@ SPENT, MOST = "passes of ", "most passes of "
 
 TRAINED_LAST = (TuneAnchored.name, TuneTraining.name)
 """Members that run last and may take all passes that are left."""
+
+TOO_MANY_PASSES = "it would run the model"
+"""How the reason begins why a member was left out that takes more passes than are left."""
 
 LIMITED = "within max_weights"
 """The name under which a problem keeps itself over fewer weights."""
@@ -213,6 +216,10 @@ class Pool(Searcher):
         ends_dense = last.kind == "dense"
         if name == MarginFisher.name and not (ends_dense and problem.allowed.allows(last.name)):
             raise UsageError("the model does not end in a dense layer to change, and a search elsewhere takes long")
+        if name == MarginFisher.name and self._takes_long(problem, state):
+            raise UsageError(
+                f"choosing its weights takes passes, and in the same layers '{MarginSearch.name}' would take too many"
+            )
         if name == MarginConv.name and self._changes_hidden(problem):
             raise UsageError("the model has hidden dense layers, and a search there takes a small part of the time")
         there = {problem.backend.info(layer).kind for layer in problem.suspects.layers}
@@ -237,6 +244,13 @@ class Pool(Searcher):
                 f"the members before it repair at least {100 * SUFFICIENT_REPAIR[name]:g} % of the fault, and it takes "
                 "many times as long as they do"
             )
+
+    def _takes_long(self, problem: Problem, state: SearchState) -> bool:
+        """Tell whether steps were left out for their passes where the Fisher ratio would be computed."""
+        own = state.members.get(MarginSearch.name)
+        if own is None or TOO_MANY_PASSES not in str(own.stopped):
+            return False
+        return share_behind(problem, fisher_layers(problem)) > 0
 
     def _mends(self, problem: Problem) -> bool:
         """Tell whether statistics of normalisations do not fit the seen inputs, and can be estimated again."""
@@ -278,7 +292,7 @@ class Pool(Searcher):
         found = whole if wanted <= most else whole.within(problem, most)
         if found is None:
             raise UsageError(
-                f"it would run the model {wanted:.0f} times over the seen inputs, where {most:.1f} are left at the "
+                f"{TOO_MANY_PASSES} {wanted:.0f} times over the seen inputs, where {most:.1f} are left at the "
                 f"effort '{self.effort}'"
             )
         taken = {f"{SPENT}{name}": found.passes(problem)} | ({} if found is whole else {f"{MOST}{name}": most})

@@ -70,9 +70,18 @@ def embedding_rows(problem: Problem) -> Selection:
 
 def by_fisher_ratio(problem: Problem) -> Selection:
     """Choose the weights that the Fisher ratio ranks first: the ones that do little to the positives."""
+    return _fisher(problem).localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
+
+
+def fisher_layers(problem: Problem) -> list[str]:
+    """Return the names of the layers in which the Fisher ratio is computed."""
+    localiser = _fisher(problem)
+    return [info.name for info in localiser.filter_by_depth(localiser.layers(problem.backend))]
+
+
+def _fisher(problem: Problem) -> Fisher:
     allowed = problem.allowed
-    localiser = Fisher(include=allowed.include, exclude=allowed.exclude, biases=allowed.biases)
-    return localiser.localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
+    return Fisher(include=allowed.include, exclude=allowed.exclude, biases=allowed.biases)
 
 
 def every_layer(problem: Problem) -> Selection:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -72,3 +74,33 @@ def test_a_pool_writes_down_what_its_members_take(monkeypatch: pytest.MonkeyPatc
     pool.search(problem, rng=np.random.default_rng(0), on_state=states.append)
     assert str(states[-1].members["margin@conv"].stopped).endswith("where 0.5 are left at the effort 'quick'")
     assert "left out" in str(states[-1].members["margin@conv"].stopped)
+
+
+def test_large_models_run_fewer_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(effort, "FREE_MULTIPLICATIONS", 0.0)
+    problem = problem_of("cnn")
+    one_pass = sum(effort.multiplications(problem).values()) * len(problem.split.seen)
+    assert effort.allowance(problem, "normal") == 12
+    monkeypatch.setitem(effort.MOST_MULTIPLICATIONS, "normal", 3 * one_pass)
+    assert effort.allowance(problem, "normal") == 3
+    assert effort.allowance(problem, "thorough") == float("inf")
+
+
+def test_weights_are_not_chosen_where_steps_among_them_would_take_too_many_passes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(effort, "FREE_MULTIPLICATIONS", 0.0)
+    monkeypatch.setitem(effort.EFFORTS, "normal", 0.1)
+    problem = problem_of("cnn")
+    whole = problem.with_suspects(
+        Contrast(depth="all").localise(problem.backend, problem.split.seen, rng=np.random.default_rng(0)).suspects
+    )
+    pool = Pool(members=("bias", "margin", "margin@fisher"))
+    states: list[SearchState] = []
+    pool.search(whole, rng=np.random.default_rng(0), on_state=states.append)
+    found = states[-1]
+    assert str(found.members["margin"].stopped).startswith("left out: it would run the model")
+    assert found.members["margin@fisher"].history  # the last layer alone, in which steps run no model
+    deep = replace(whole, allowed=replace(whole.allowed, include=("first",)))
+    assert pool._takes_long(deep, found)
+    assert not pool._takes_long(whole, found)
