@@ -156,7 +156,12 @@ class Gate(DirectionSearch):
                     values[slice_.numbers] += row[-1]
                 else:
                     values[slice_.numbers] += row[slice_.flat - unit.number * (len(row) - 1)]
-            values = limited.round_to_storage(values)
+            with np.errstate(over="ignore"):
+                values = limited.round_to_storage(values)
+            if not np.isfinite(
+                values
+            ).all():  # a threshold so near the negatives is too steep for what the model stores
+                continue
             made.append(limited.score(Candidate(limited.suspects, values, None, self.name, judged)))
         return made
 

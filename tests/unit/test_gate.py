@@ -18,8 +18,9 @@ from arachne.localise import RandomChoice
 from arachne.model.values import Array
 from arachne.results.result import RepairResult
 from arachne.scoring.evaluators import FastEvaluator
-from arachne.search import Pool, Problem, Searcher
+from arachne.search import Gate, Pool, Problem, Searcher
 from arachne.search.build import build_problem
+from arachne.search.direction_search import Site
 from arachne.settings import Settings, make_searcher
 from arachne.testing import Network, ReferenceBackend
 from arachne.testing.networks import mlp
@@ -140,3 +141,17 @@ def test_units_that_cannot_be_gates_are_refused(layers: list[Dense], data: Label
             make_searcher("gate").begin(problem_of(backend, data), rng=np.random.default_rng(0))
     with pytest.raises(UsageError, match="no hidden dense layer"):
         make_searcher("gate").begin(problem_of(ReferenceBackend(mlp([64, 10])), data), rng=np.random.default_rng(0))
+
+
+def test_what_the_model_cannot_store_is_no_candidate(layers: list[Dense], data: LabelledData) -> None:
+    whole = backend_of(layers).native
+    problem = problem_of(ReferenceBackend(whole, dtype="float16"), data)
+    search = make_searcher("gate")
+    assert isinstance(search, Gate)
+    site, classes = Site(problem.backend.info("first"), is_narrow=False), np.ones((10, 1), np.float32)
+    for steepness, count in ((1.0, 1), (1e9, 0)):
+        detector = np.eye(1, 64)[0].astype(np.float32)
+        fitted = {"detector": detector, "steepness": np.array([steepness]), "bias": np.zeros(1), "columns": classes}
+        arrays = {f"0: {name}": array for name, array in fitted.items()}
+        made = search.candidates(problem, arrays, [(site, 0, 0, problem.originally_right)])
+        assert len(made) == count
