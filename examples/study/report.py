@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -33,45 +32,57 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
     """Write page and figure."""
     runs, present = list(read_runs(folder)), list(read_runs(folder.parent / PRESENT))
     page.parent.mkdir(parents=True, exist_ok=True)
-    draw(_panels([run for run in runs if run.part == JUDGE]), page.parent / FIGURE)
+    draw(_panels(_of_today(runs, present)), page.parent / FIGURE)
     page.write_text(page_text(runs, present))
 
 
 def page_text(runs: Sequence[Run], present: Sequence[Run] = ()) -> str:
-    """The whole page; `present` are runs of today's default, where the others are of an earlier one."""
-    judged = [run for run in runs if run.part == JUDGE]
+    """The whole page; `present` are runs of today's default, where there are any, and the others of an earlier one."""
+    judged = _of_today(runs, present)
     parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", came_out(judged)]
-    parts.append(_today(judged, [run for run in present if run.part == JUDGE]))
     parts += [_group(name, own) for name, own in groups_of(judged).items()]
     parts += [
         _by_kind(judged),
         _against_de(judged),
-        _sets(runs),
-        _made_with(runs),
+        _earlier([run for run in runs if run.part == JUDGE], made_by(AUTO, judged)) if present else "",
+        _sets(judged),
+        _made_with(judged),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
 
 
-def _today(judged: Sequence[Run], present: Sequence[Run]) -> str:
-    """Today's default on the faults it was run on, and the earlier one on those of them that it was run on too."""
-    rows = []
-    for name, today in groups_of(present).items():
-        known = {run.fault for run in judged}
-        both, new = ([run for run in today if (run.fault in known) is there] for there in (True, False))
-        earlier = [run for run in made_by(AUTO, judged) if run.fault in {one.fault for one in both}]
-        for told, own in ((f"{name}, earlier", earlier), (f"{name}, today", both), (f"{name}, never used before", new)):
-            found = [summarise(own, AUTO, budget) for budget in BUDGETS]
-            kept = ", ".join("" if one is None else f"{one.kept.count}" for one in found)
-            seconds = f"{np.median([run.seconds for run in own]):.1f}" if own else ""
-            if own:
-                counts = [str(len({run.fault for run in own})), str(len(own))]
-                rows.append([told, *counts, *map(short_cell, found), kept, seconds])
+def _of_today(runs: Sequence[Run], present: Sequence[Run]) -> list[Run]:
+    """The runs that judge: today's, where there are any, and those of the paper's search on the same faults."""
+    today, judged = ([run for run in own if run.part == JUDGE] for own in (present, runs))
+    faults = {run.fault for run in today}
+    return [*today, *(run for run in made_by(DE, judged) if run.fault in faults)] if today else judged
+
+
+def _earlier(judged: Sequence[Run], today: Sequence[Run]) -> str:
+    """The default before directions and gates joined it, beside today's where both ran, and where it alone did."""
+    earlier, rows = made_by(AUTO, judged), []
+    for name in groups_of(earlier):
+        for told, both in (("on the faults above", True), ("on others", False)):
+            known = {run.fault for run in today}
+            own = [run for run in groups_of(earlier)[name] if (run.fault in known) is both]
+            rows += _rows(f"{name}, earlier, {told}", own)
+            if both:
+                faults = {run.fault for run in own}
+                rows += _rows(f"{name}, today, on the same", [run for run in today if run.fault in faults])
     heads = ["faults", "count", "runs", *(percent(budget) for budget in BUDGETS), "runs that keep each", "seconds"]
-    made = Counter(run.versions["sources"] for run in present)
-    sources = "Made with sources " + ", ".join(
-        f"{own} ({pluralise(count, 'run')})" for own, count in sorted(made.items())
-    )
-    return f"## Today's default\n\n{text.TODAY}\n\n{table(heads, rows)}\n\n{sources}." if rows else ""
+    subjects = sorted({run.subject for run in earlier} - {run.subject for run in today})
+    told = f" Subjects that were not run again: {', '.join(subjects)}." if subjects else ""
+    return f"## Beside the earlier default\n\n{text.EARLIER}{told}\n\n{table(heads, rows)}" if rows else ""
+
+
+def _rows(told: str, runs: Sequence[Run]) -> list[list[str]]:
+    """A row of the default over some runs; none if there are none."""
+    if not runs:
+        return []
+    found = [summarise(runs, AUTO, budget) for budget in BUDGETS]
+    kept = ", ".join("" if one is None else f"{one.kept.count}" for one in found)
+    counts = [str(len({run.fault for run in runs})), str(len(runs))]
+    return [[told, *counts, *map(short_cell, found), kept, f"{np.median([run.seconds for run in runs]):.1f}"]]
 
 
 def _panels(runs: Sequence[Run]) -> dict[str, list[Run]]:
@@ -85,8 +96,8 @@ def _group(name: str, runs: Sequence[Run]) -> str:
     auto = made_by(AUTO, runs)
     faults, seeds = len({run.fault for run in auto}), sorted({run.seed for run in auto})
     head = f"{pluralise(faults, 'fault')}, {pluralise(len(auto), 'run')}, {pluralise(len(seeds), 'seed')} at most."
-    seconds = np.mean([run.seconds for run in auto])
-    return f"## {name}\n\n{head} A repair takes {seconds:.1f} processor seconds on average.\n\n{_searchers(auto)}"
+    seconds = np.median([run.seconds for run in auto])
+    return f"## {name}\n\n{head} A repair takes {seconds:.1f} processor seconds (median).\n\n{_searchers(auto)}"
 
 
 def _searchers(runs: Sequence[Run]) -> str:
@@ -115,7 +126,7 @@ def _by_kind(runs: Sequence[Run]) -> str:
     rows = []
     for name, own in groups.items():
         found = [summarise(own, AUTO, budget) for budget in BUDGETS]
-        seconds = f"{np.mean([run.seconds for run in own]):.1f}"
+        seconds = f"{np.median([run.seconds for run in own]):.1f}"
         rows.append([name, str(len({run.fault for run in own})), *map(short_cell, found), seconds])
     heads = ["kind, or subject", "faults", *(percent(budget) for budget in BUDGETS)]
     heads += ["seconds"]
@@ -138,8 +149,9 @@ def _against_de(runs: Sequence[Run]) -> str:
 
 
 def _sets(runs: Sequence[Run]) -> str:
-    """Say which faults decided, which judge, and which were not run."""
-    missing = [name for name, fault in BY_NAME.items() if name not in {run.fault for run in runs}]
+    """Say which faults decided, which judge, and which of these were not run."""
+    known = {run.fault for run in runs}
+    missing = [name for name, fault in BY_NAME.items() if fault.part == JUDGE and name not in known]
     missing += [f"confusions of {name}" for name in CONFUSED_SUBJECTS if name not in _confused_subjects(runs)]
     told = f" Not run: {', '.join(missing)}." if missing else ""
     return f"## Which faults decided, and which judge\n\n{text.SETS}{told}"

