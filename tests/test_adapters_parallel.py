@@ -83,6 +83,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "tensor_ids": ("torch", "a torch pass is seen call by call, so tensors are known by their identity"),
     "layout": ("keras", "each class of Keras layers stores its variables in an order of its own"),
     "legacy": ("torch", "files from before torch wrote archives"),
+    "support_vectors": ("onnx", "support vector machines, which give scores and hold no layers"),
     "trees": ("onnx", "decision trees, which give scores and hold no layers"),
     "lstm": ("torch", "the steps of an LSTM with a derivative of their own: recorded one by one, they are slow"),
     "normalise": ("onnx", "exporters write the same network in many ways"),

@@ -14,6 +14,7 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne_onnx.graph import FREE_SIZE
+from arachne_onnx.support_vectors import check_support_vectors
 from arachne_onnx.trees import check_trees
 
 MAX_NODES, MAX_DEPTH = 20_000, 64
@@ -39,10 +40,10 @@ CONTRIBUTED = frozenset(_CONTRIBUTED.split())
 
 _LEARNT = """
     ArrayFeatureExtractor Binarizer CastMap CategoryMapper DictVectorizer FeatureVectorizer Imputer LabelEncoder
-    LinearClassifier LinearRegressor Normalizer OneHotEncoder Scaler TreeEnsembleClassifier ZipMap
+    LinearClassifier LinearRegressor Normalizer OneHotEncoder Scaler SVMClassifier TreeEnsembleClassifier ZipMap
 """
 LEARNT = frozenset(_LEARNT.split())
-"""Operators of `ai.onnx.ml` around networks of scikit-learn, and trees, which give scores and hold no layers."""
+"""Operators of `ai.onnx.ml` around networks of scikit-learn, and models that give scores and hold no layers."""
 
 _FIELDS = {
     TensorProto.FLOAT: "float_data",
@@ -86,6 +87,7 @@ def check_model(model: ModelProto) -> None:
     _check_inputs(model.graph)
     _check_count(model)
     check_trees(model.graph)
+    check_support_vectors(model.graph)
 
 
 def check_operators(nodes: Sequence[NodeProto], functions: Sequence[FunctionProto]) -> None:

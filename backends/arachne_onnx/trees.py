@@ -12,7 +12,7 @@ from arachne.errors import ModelError
 TREES = frozenset({"TreeEnsembleClassifier"})
 
 ELEMENTWISE = frozenset({"Cast", "Identity", "Scaler", "Normalizer", "Imputer"})
-"""Operators before trees that keep the number of columns."""
+"""Operators before trees and the like that keep the number of columns."""
 
 NODE_LISTS = ("nodes_nodeids", "nodes_featureids", "nodes_modes", "nodes_truenodeids", "nodes_falsenodeids")
 CLASS_LISTS = ("class_treeids", "class_nodeids", "class_ids", "class_weights")
@@ -28,7 +28,7 @@ def check_trees(graph: GraphProto) -> None:
         if node.op_type in TREES and node.domain == "ai.onnx.ml":
             values = {one.name: helper.get_attribute_value(one) for one in node.attribute}
             try:
-                sound = _is_sound(values, _columns(graph, node))
+                sound = _is_sound(values, count_columns(graph, node))
             except (TypeError, KeyError, ValueError):
                 sound = False
             if not sound:
@@ -76,7 +76,7 @@ def _are_trees(trees: Sequence[int], lists: Sequence[Any], rows: Mapping[tuple[i
     return all(count == (0 if at in roots else 1) for at, count in enumerate(parents))
 
 
-def _columns(graph: GraphProto, node: NodeProto) -> int:
+def count_columns(graph: GraphProto, node: NodeProto) -> int:
     """Return how many columns the input of a node has; -1 where that is not known."""
     makers = {name: other for other in graph.node for name in other.output}
     name = node.input[0]

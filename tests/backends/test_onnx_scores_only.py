@@ -1,4 +1,4 @@
-"""Any ONNX model that gives scores is scanned and evaluated, also trees and linear models, which have no layers."""
+"""Any ONNX model that gives scores is scanned and evaluated, also trees and other models without layers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from sklearn.datasets import load_iris
+from sklearn.svm import SVC
 
 import arachne
 from arachne.errors import ModelError
@@ -117,3 +118,51 @@ def test_the_commands_do_so_too(tmp_path: Path) -> None:
 def test_trees_that_contradict_themselves_are_refused(changes: dict[str, Any]) -> None:
     with pytest.raises(ModelError, match="the model's trees contradict themselves"):
         arachne.scan(tree(**changes), (np.zeros((4, 4), np.float32), np.zeros(4, np.int64)))
+
+
+def machine(probability: bool = True, shape: str = "ovr") -> Any:
+    """A support vector machine of scikit-learn, as its exporter writes it."""
+    skl2onnx = pytest.importorskip("skl2onnx")
+    inputs, labels = load_iris(return_X_y=True)
+    scores = {"probability": True, "random_state": 0} if probability else {"decision_function_shape": shape}
+    found = SVC(**scores).fit(inputs, labels)
+    return skl2onnx.to_onnx(found, inputs[:1].astype(np.float32), options={"zipmap": False})
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")  # scikit-learn's, of probability=True
+@pytest.mark.parametrize("probability", [True, False])
+def test_support_vector_machines_are_scanned(probability: bool) -> None:
+    inputs, labels = load_iris(return_X_y=True)
+    scan = arachne.scan(machine(probability), (inputs.astype(np.float32), labels))
+    assert scan.accuracy == pytest.approx(146 / 150, abs=0.01)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_scores_of_pairs_of_classes_are_refused() -> None:
+    inputs, labels = load_iris(return_X_y=True)
+    with pytest.raises(ModelError, match="the model scores pairs of classes, one against one; export it with"):
+        arachne.scan(machine(probability=False, shape="ovo"), (inputs.astype(np.float32), labels))
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("vectors_per_class", lambda own: own.ints.__setitem__(0, own.ints[0] + 1)),
+        ("vectors_per_class", lambda own: own.ints.__setitem__(slice(0, 2), [-1, own.ints[0] + own.ints[1] + 1])),
+        ("vectors_per_class", lambda own: own.ints.pop()),
+        ("support_vectors", lambda own: own.floats.pop()),
+        ("coefficients", lambda own: own.floats.pop()),
+        ("rho", lambda own: own.floats.pop()),
+        ("prob_b", lambda own: own.floats.pop()),
+        ("kernel_params", lambda own: own.floats.pop()),
+        ("classlabels_ints", lambda own: own.ints.pop()),
+        ("rho", lambda own: own.ClearField("floats")),
+    ],
+)
+def test_machines_whose_lists_do_not_fit_are_refused(name: str, change: Any) -> None:
+    model = machine()
+    (node,) = [node for node in model.graph.node if node.op_type == "SVMClassifier"]
+    change(next(one for one in node.attribute if one.name == name))
+    with pytest.raises(ModelError, match="the lists of the model's support vectors do not fit"):
+        arachne.scan(model, (np.zeros((4, 4), np.float32), np.zeros(4, np.int64)))

@@ -650,6 +650,7 @@ UNKNOWN: dict[str, Edit] = {
     "tokenizer": single("Tokenizer", domain="com.microsoft"),
     "beam-search": single("BeamSearch", domain="com.microsoft"),
     "forest": single("TreeEnsembleClassifier", domain="ai.onnx.ml"),
+    "support-vectors": single("SVMClassifier", domain="ai.onnx.ml"),
     "somebodys-own-domain": single("Anything", domain="evil.example"),
     "training-domain": single("Gradient", domain="ai.onnx.preview.training"),
 }
