@@ -118,5 +118,5 @@ def test_confusions_are_named_by_rank_and_carry_their_target(tiny: Path, monkeyp
 def test_a_result_file_is_small_and_plain(trained: Path) -> None:
     measure_budgets(trained, "--searcher", AUTO)
     text = (trained / TRIGGER).read_text()
-    assert len(text) < 8000
+    assert len(text) < 9000
     assert json.loads(text)["versions"]["python"].startswith("3.")
