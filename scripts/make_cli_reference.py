@@ -14,6 +14,7 @@ from pathlib import Path
 import click
 
 from arachne.cli import COMMANDS
+from arachne.cli.sections import RARE, long_name
 from arachne.plugins.table import FINDERS, LOCALISERS, OBJECTIVES, SEARCHERS, Table
 
 PAGE = Path(__file__).parent.parent / "docs" / "reference" / "cli.md"
@@ -51,10 +52,23 @@ def reference() -> Iterable[str]:
         summary = inspect.cleandoc(command.help or "").split("\n\n")[0]
         yield f"| `{' '.join(['arachne', name, *arguments])}` | {_escape(' '.join(summary.split()))} |"
     yield ""
+    yield "## Rarely needed options\n"
+    yield "Those that `arachne repair --help` only names.\n"
+    yield "| option | meaning |\n|---|---|"
+    for option in repair_options():
+        if long_name(option) in RARE:
+            yield f"| `{max(option.opts, key=len)}` | {_escape(' '.join((option.help or '').split()))} |"
+    yield ""
     yield "## Plug-ins\n"
     yield PLUGINS
     for table in (SEARCHERS, LOCALISERS, OBJECTIVES, FINDERS):
         yield from _plugins(table)
+
+
+def repair_options() -> list[click.Option]:
+    """Options of `arachne repair`."""
+    command = importlib.import_module("arachne.cli.repair").command
+    return [one for one in command.params if isinstance(one, click.Option)]
 
 
 def _plugins(table: Table) -> Iterable[str]:

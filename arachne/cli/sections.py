@@ -80,5 +80,5 @@ def write_sections(parameters: Sequence[click.Parameter], ctx: click.Context, fo
     if rare:
         formatter.write_paragraph()
         names = [max(one.opts, key=len) for one in rare]
-        text = f"Rarely needed: {', '.join(names[:-1])} and {names[-1]}; the reference explains them."
+        text = f"Rarely needed: {', '.join(names[:-1])} and {names[-1]}; the command-line reference explains them."
         formatter.write(textwrap.fill(text, formatter.width, break_on_hyphens=False) + "\n")
