@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,6 +17,7 @@ from arachne.tasks import correct
 from arachne.text import percent
 
 if TYPE_CHECKING:
+    from arachne.data.labelled import LabelledData
     from arachne.data.part import Part
     from arachne.model.backend import ModelBackend
 
@@ -119,11 +121,13 @@ def find_misreading(
     sure = float(confidence(scores).mean()) if len(scores) else 0.0
     if not guessing and backend.remote is not None:
         return None  # workers would have to be sent the inputs of every trial
-    as_bytes = None if guessing else _find_bytes(backend, part.data.inputs, part.data.labels)
+    as_bytes = None if guessing else _find_bytes(backend, part.data)
     if as_bytes is not None or (not guessing and sure - accuracy < MIN_OVERCONFIDENCE):
         return as_bytes
-    inputs, labels = (part.data.inputs, part.data.labels) if raw is None else raw()
-    trials = compare_preprocessings(backend, inputs, labels)
+    inputs, labels, given = part.data.inputs, part.data.labels, part.data.preprocessing
+    if raw is not None:
+        (inputs, labels), given = raw(), str(Preprocess.parse(given).split_images()[0])
+    trials = compare_preprocessings(backend, inputs, labels, given)
     best = trials[0].accuracy or 0.0
     constant = float(np.bincount(labels).max()) / max(1, len(labels))  # what one class for every input would give
     cured = best >= max(accuracy + MIN_GAIN, constant + MIN_ABOVE_ONE_CLASS) and bool(trials[0].text)
@@ -139,8 +143,9 @@ def find_misreading(
     return Misreading(sentence, table, cured)
 
 
-def _find_bytes(backend: ModelBackend, inputs: Inputs, labels: Array) -> Misreading | None:
+def _find_bytes(backend: ModelBackend, data: LabelledData) -> Misreading | None:
     """Find out whether pictures are handed over as bytes to a model that does better on values from 0 to 1."""
+    inputs, labels = data.inputs, data.labels
     if isinstance(inputs, Mapping):
         return None
     rows = _trial_rows(len(labels))
@@ -152,9 +157,10 @@ def _find_bytes(backend: ModelBackend, inputs: Inputs, labels: Array) -> Misread
     divided, whole = (_try(backend, text, sample, labels[rows]).accuracy for text in (AS_BYTES, ""))
     if divided is None or whole is None or divided < whole + MIN_GAIN_OF_BYTES:
         return None
+    wanted = shlex.quote(f"{data.preprocessing} {AS_BYTES}".strip())
     sentence = (
         f"the inputs go up to {sample.max():g}; divided by 255, the model is right on {percent(divided)} of "
-        f"{len(rows)} of them, as they are on {percent(whole)}: give --preprocess {AS_BYTES}"
+        f"{len(rows)} of them, as they are on {percent(whole)}: give --preprocess {wanted}"
     )
     return Misreading(sentence, [], cured=True)
 
@@ -175,13 +181,14 @@ def confidence(scores: Array) -> Array:
     return np.asarray(1 / np.exp(shifted).sum(axis=1))
 
 
-def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array) -> list[Trial]:
+def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array, given: str = "") -> list[Trial]:
     """Measure the model under the common preprocessings, the best first; those that cannot run last.
 
     Args:
         backend: The original model.
         inputs: The inputs before preprocessing.
         labels: Their classes `(n,)`.
+        given: The steps that these inputs have gone through already; the trials' texts begin with them.
     """
     if isinstance(inputs, Mapping):
         return [_try(backend, "", inputs, labels)]
@@ -195,6 +202,7 @@ def compare_preprocessings(backend: ModelBackend, inputs: Inputs, labels: Array)
             continue
         for values in _values(sample):
             trials.append(_try(backend, f"{values} {shape}".strip(), sample, chosen))
+    trials = [replace(trial, text=f"{given} {trial.text}".strip()) if trial.text else trial for trial in trials]
     return sorted(trials, key=lambda trial: -1.0 if trial.accuracy is None else trial.accuracy, reverse=True)
 
 

@@ -46,6 +46,7 @@ class LabelledData(Drawable):
         kept: Which inputs nobody has labelled and the model must go on reading as it does, bool `(n,)`; None if there
             are none. Their labels are filled in when the model has run.
         value_names: The names of an input's values, as the columns of a table have them; None if they have none.
+        preprocessing: The steps that the inputs went through when they were read, as text.
     """
 
     inputs: Inputs
@@ -57,6 +58,7 @@ class LabelledData(Drawable):
     names_assumed: bool = False
     kept: Array | None = None
     value_names: tuple[str, ...] | None = None
+    preprocessing: str = ""
 
     def __post_init__(self) -> None:
         if self.value_names is not None and not self._names_values(self.value_names):
@@ -111,6 +113,7 @@ class LabelledData(Drawable):
             names_assumed=self.names_assumed,
             kept=None if self.kept is None else self.kept[chosen],
             value_names=self.value_names,
+            preprocessing=self.preprocessing,
         )
 
     @property

@@ -10,6 +10,7 @@ import numpy as np
 from arachne.data.labelled import LabelledData
 from arachne.data.run import run_outputs, with_model_names
 from arachne.data.targets import Target, as_target_list, parse_targets
+from arachne.errors import DataError
 from arachne.tasks import Task, default_task
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ def check_first(
     """
     data = with_model_names(backend, data)
     labels = data.labels if data.kept is None else data.labels[~data.kept]
-    few = run_outputs(backend, data.take(range(min(N_INPUTS, len(data)))))
+    try:
+        few = backend.forward(data.take(range(min(N_INPUTS, len(data)))).inputs)
+    except DataError:
+        few = run_outputs(backend, data)  # refuses them as well, with preprocessings measured on enough of them
     outputs = np.broadcast_to(few[:1], (len(labels), *few.shape[1:]))
     found = (default_task(outputs, labels) if task is None else task).resolve(few, data.class_names)
     found.check(outputs, labels)

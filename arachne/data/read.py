@@ -85,7 +85,9 @@ def read_data(
         bare = source[0] if isinstance(source, tuple) and len(source) == 2 else source
         unlabelled = read_unlabelled(bare, preprocess=steps, limit=limit, memory=memory)
         own = source if isinstance(source, LabelledData) else unlabelled
-        return replace(unlabelled, class_names=names or own.class_names, kept=own.kept, source=own.source)
+        given = _join_steps(source, steps)
+        names = names or own.class_names
+        return replace(unlabelled, class_names=names, kept=own.kept, source=own.source, preprocessing=given)
     if isinstance(source, LabelledData):
         if not steps and names is None and n_classes is None and limit is None:
             return source
@@ -100,7 +102,8 @@ def read_data(
     if isinstance(source, LabelledData) and names is None:
         data = replace(data, names_assumed=source.names_assumed)
     inputs = as_inputs(remaining(data.inputs))
-    data = replace(data, inputs=inputs, source=_source_name(source), value_names=found.value_names)
+    given = _join_steps(source, steps)
+    data = replace(data, inputs=inputs, source=_source_name(source), value_names=found.value_names, preprocessing=given)
     check_finite(data.inputs)
     return data
 
@@ -212,6 +215,12 @@ def _convert_labels(found: RawData, names: tuple[str, ...] | None, task: Task) -
         labels = task.convert_labels(found.labels, own, inputs)
     check_lengths(inputs, labels)
     return LabelledData(inputs, labels, own, found.names, found.columns)
+
+
+def _join_steps(source: Any, steps: Preprocess) -> str:
+    """Return all steps that the inputs of a source have gone through after these."""
+    earlier = source.preprocessing if isinstance(source, LabelledData) else ""
+    return f"{earlier} {steps}".strip()
 
 
 def _source_name(source: Any) -> str | None:

@@ -150,7 +150,7 @@ def _run_model(backend: ModelBackend, data: LabelledData, run: RunModel | None) 
     except DataError as error:
         if data.labels.ndim != 1:  # preprocessings are compared by one label for each input
             raise
-        trials = compare_preprocessings(backend, data.inputs, data.labels)
+        trials = compare_preprocessings(backend, data.inputs, data.labels, data.preprocessing)
         if trials[0].accuracy is None:  # the best comes first
             raise
         accuracy = percent(trials[0].accuracy)

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.datasets import load_digits
 
+import arachne
 from arachne.data.chance import (
     Misreading,
     advice,
@@ -178,6 +179,33 @@ def test_inputs_the_model_does_not_take_are_refused_with_the_table() -> None:
     with pytest.raises(DataError, match="should be of shape") as caught:
         run_checked(classifier(65), LabelledData(IMAGES, LABELS))
     assert "\n" not in str(caught.value)
+
+
+def test_a_repair_refuses_inputs_with_the_words_of_a_scan() -> None:
+    backend, data = classifier(1, 8, 8), LabelledData(IMAGES[..., None], LABELS)
+    with pytest.raises(DataError) as scanned:
+        arachne.scan(backend, data)
+    with pytest.raises(DataError) as repaired:
+        arachne.repair(backend, data, "8:1")
+    assert str(repaired.value) == str(scanned.value)
+    assert "got (2, " not in str(repaired.value)
+
+
+def test_advice_repeats_the_steps_that_were_given() -> None:
+    data = arachne.read_data((IMAGES[..., None], LABELS), preprocess="layout=nchw").take(range(1000))
+    part = Part(data, np.arange(len(data)), run_checked(classifier(1, 8, 8), data)[0], ())
+    found = find_misreading(classifier(1, 8, 8), part, float(np.mean(part.right)))
+    assert found is not None
+    assert found.sentence.endswith("give --preprocess 'layout=nchw scale=1/255'")
+    scaled = arachne.read_data((IMAGES, LABELS), preprocess="scale=1/255")
+    with pytest.raises(DataError, match=r"the preprocessing 'scale=1/255 .*layout=nchw' makes them fit") as caught:
+        run_checked(classifier(1, 8, 8), scaled)
+    assert any(line.split("  ")[1] == "scale=1/255 layout=nchw" for line in caught.value.below)
+    small = arachne.read_data(arachne.read_data((IMAGES, LABELS), preprocess="resize=8"), preprocess="scale=9")
+    part = Part(small, np.arange(len(small)), run_checked(classifier(8, 8, low=-1), small)[0], ())
+    found = find_misreading(classifier(8, 8, low=-1), part, 0.1, raw=lambda: (IMAGES, LABELS))
+    assert found is not None
+    assert "the preprocessing 'resize=8x8 scale=1/127.5 mean=1' gives" in found.sentence
 
 
 def test_advice_is_plain_text_with_one_line_per_trial() -> None:
