@@ -52,6 +52,7 @@ MISTAKES: dict[str, tuple[int, str]] = {
     f"repair {HERE} --target 7:7": (2, "target '7:7' has the same class on both sides, so it is no mistake"),
     f"repair {HERE} --target causse:1": (2, "target 'causse:1' is not of a known form; did you mean 'cause:1'?"),
     f"repair {HERE} --target 0:1": (5, "none of 899 inputs shows '0:1', so there is nothing to repair"),
+    f"repair {HERE} --target 7:0": (5, "shows '7:0', so there is nothing to repair; 12 show '0:7'"),
     f"repair {HERE} --target cause:9": (2, "no 'cause:9': the mistakes in this data have 1 common cause"),
     f"repair {HERE} --target *:7 --max-break 5x": (2, "expected a share such as 0.5% or 0.005, got '5x'"),
     f"repair {HERE} --target *:7 --search margn": (2, "no searcher named 'margn'; did you mean 'margin'?"),

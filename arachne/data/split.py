@@ -182,6 +182,18 @@ def _holdout(
     return part.take(rows) if len(shared) else part
 
 
+def _other_way(whole: Part) -> str:
+    """Say how many inputs show the target with its two classes exchanged."""
+    (target, *more) = whole.targets
+    classes = target.label, target.prediction
+    if more or not whole.task.SINGLE or None in classes or target.rows is not None:
+        return ""
+    turned = replace(target, label=target.prediction, prediction=target.label)
+    shown = int(turned.shows(whole.labels, whole.predictions, whole.rows).sum())
+    text = ":".join(reversed(target.text.split(":")))
+    return f"; {shown:,} {'shows' if shown == 1 else 'show'} '{text}'" if shown else ""
+
+
 def _nothing_message(whole: Part, all_seen: bool) -> str:
     texts = ", ".join(f"'{target.text}'" for target in whole.targets)
     if not len(whole.negatives) and not whole.task.NEEDS_LABELS:
@@ -191,7 +203,10 @@ def _nothing_message(whole: Part, all_seen: bool) -> str:
             f"no negative inputs: the model classifies all {len(whole)} inputs correctly, so there is nothing to repair"
         )
     if not len(whole.negatives) or all_seen:
-        return f"no negative inputs: none of {len(whole)} inputs shows {texts}, so there is nothing to repair"
+        other_way = _other_way(whole)
+        return (
+            f"no negative inputs: none of {len(whole)} inputs shows {texts}, so there is nothing to repair{other_way}"
+        )
     return (
         f"no negative inputs seen: all inputs that show {texts}, {len(whole.negatives)} of {len(whole)}, are "
         "outside the part the repair sees; give more data"
