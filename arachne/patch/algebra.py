@@ -62,7 +62,10 @@ def compose(first: Changes, second: Changes) -> Changes:
     if clash:
         shown = ", ".join(map(str, clash[:5])) + (", …" if len(clash) > 5 else "")
         weights = pluralise(len(clash), "weight")
-        raise PatchError(f"the patches conflict: they give different values to {weights}: {shown}")
+        raise PatchError(
+            f"the patches conflict: they give different values to {weights}: {shown}; apply the first, and repair the "
+            "second mistake in the patched model"
+        )
     others = {change.key: change for change in second}
     for change in first:
         if change.key in others and isinstance(change, LowRankChange) | isinstance(others[change.key], LowRankChange):

@@ -186,11 +186,29 @@ def test_commands_show_and_stack(folder: Path, capsys: pytest.CaptureFixture[str
     Patch.between(arachne.load(small_net()), [Address("0", "bias", (1,))], [3.0]).save("rival.json")
     capsys.readouterr()
     assert run(["stack", "other.json", "rival.json", "-o", "no.json"]) == 3
-    assert (
-        "cannot add 'rival.json': the patches conflict: they give different values to 1 weight: 0.bias[1] (2.0 or 3.0)"
-        in (capsys.readouterr().err)
-    )
+    told = capsys.readouterr().err
+    assert "cannot add 'rival.json': the patches conflict: they give different values to 1 weight: 0.bias[1] " in told
+    assert "(2.0 or 3.0); apply the first, and repair the second mistake in the patched model" in told
     assert not Path("no.json").exists()
+
+
+def test_a_patch_of_a_stack_is_refused_with_the_way_out_of_it(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Patch.between(arachne.load(small_net()), [Address("3", "weight", (0, 0))], [2.0]).save("same.json")
+    assert run(["stack", "patch.json", "same.json", "-o", "st.json"]) == 0
+    assert run(["apply", "st.json", "net.pt", "-o", "st.pt"]) == 0
+    capsys.readouterr()
+    assert run(["revert", "patch.json", "st.pt", "-o", "rest.pt"]) == 3
+    told = capsys.readouterr().err
+    assert "others differ; the model was changed further: revert first what was applied later; of a stack" in told
+    assert "arachne stack STACK --without patch.json -o REST" in told
+    assert run(["revert", "st.json", "st.pt", "-o", "whole.pt"]) == 0  # the advice, step by step
+    assert run(["stack", "st.json", "--without", "patch.json", "-o", "rest.json"]) == 0
+    assert run(["apply", "rest.json", "whole.pt", "-o", "rest.pt"]) == 0
+    assert run(["apply", "same.json", "net.pt", "-o", "same.pt"]) == 0
+    assert sha256_of("rest.pt") == sha256_of("same.pt")
+    capsys.readouterr()
+    assert run(["revert", "patch.json", "net.pt", "-o", "no.pt"]) == 3
+    assert "changed further" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
