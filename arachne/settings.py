@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+import arachne
 from arachne.choose.budget import CHOOSE_SHARE, Budget
 from arachne.data.labelled import LabelledData
 from arachne.errors import InputError, UsageError, did_you_mean
@@ -304,7 +305,7 @@ def make_settings(base: Settings | None = None, *, faithful: bool = False, **cha
         raise UsageError("the paper's repair knows no objective; leave out the objective or faithful")
     for name in changes:
         if name not in Settings.__dataclass_fields__:
-            raise UsageError(f"unknown setting '{name}'; {_home(name)}")
+            raise UsageError(f"unknown setting '{name}'{_home(name, changes, base, faithful)}")
     if isinstance(changes.get("localiser"), str):
         changes["localiser"] = make_localiser(changes["localiser"], faithful=faithful)
     if isinstance(changes.get("searcher"), str):
@@ -354,8 +355,22 @@ def _plugin_json(table: Table, plugin: Configured) -> dict[str, Any]:
     return {"name": plugin.name, **source, **plugin.to_json()}
 
 
-def _home(name: str) -> str:
-    for part, kind in (("searcher", DifferentialEvolution), ("localiser", Bidirectional)):
+def _home(name: str, changes: Mapping[str, Any], base: Settings | None, faithful: bool) -> str:
+    """Where a keyword goes that is no setting: to the localiser or the searcher, or to a setting of a like name."""
+    base = base or (Settings.faithful() if faithful else Settings())
+    searcher = _kind(SEARCHERS, changes.get("searcher") or base.searcher)
+    localiser = _kind(LOCALISERS, changes.get("localiser") or base.localiser or searcher.LOCALISER)
+    kinds: list[tuple[str, type[Any]]] = [("localiser", localiser), ("searcher", searcher)]
+    kinds += [("searcher", DifferentialEvolution), ("localiser", Bidirectional)]
+    for part, kind in kinds:
         if name in (one.name for one in options_of(kind)):
-            return f"it is the {part}'s: {part}=arachne.{kind.__name__}({name}=…)"
-    return f"available: {', '.join(Settings.__dataclass_fields__)}"
+            package = "arachne." if kind.__name__ in arachne.__all__ else ""
+            made = f"{package}{kind.__name__}" + (".faithful" if faithful else "")
+            return f"; it is the {part}'s: {part}={made}({name}=…)"
+    known = [*Settings.__dataclass_fields__, *Budget.__dataclass_fields__]
+    near = did_you_mean(name, known)
+    return near if near.endswith("?") else f"; available: {', '.join(known)}"
+
+
+def _kind(table: Table, plugin: str | Configured) -> type[Any]:
+    return table.get(plugin) if isinstance(plugin, str) else type(plugin)

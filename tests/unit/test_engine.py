@@ -139,8 +139,8 @@ def test_a_model_near_chance_is_refused_with_advice(model: ReferenceBackend, dig
         repair(model, raw, "top:1", settings=Settings(searcher=QUICK))
 
 
-def test_unknown_settings_are_named_with_the_known_ones(model: ReferenceBackend, digits: LabelledData) -> None:
-    with pytest.raises(UsageError, match="unknown setting 'alfa'; available: alpha"):
+def test_unknown_settings_are_named_with_the_likeliest_known_one(model: ReferenceBackend, digits: LabelledData) -> None:
+    with pytest.raises(UsageError, match="unknown setting 'alfa'; did you mean 'alpha'"):
         arachne.repair(model, digits, "8:1", alfa=3)
 
 
