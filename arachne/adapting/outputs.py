@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from arachne.errors import UsageError, did_you_mean
 from arachne.model.sharding import join_rows, join_uses
 from arachne.model.values import Activation, Array
 
@@ -39,6 +40,11 @@ def class_names(model: Any) -> tuple[str, ...] | None:
         if isinstance(names, (list, tuple)) and names and all(isinstance(name, str) for name in names):
             return None if names == [f"LABEL_{number}" for number in range(len(names))] else tuple(names)
     return None
+
+
+def unknown_output(name: str, known: Iterable[str]) -> UsageError:
+    """Make the error about a name that is no output of a model, which may have been meant as a place to write to."""
+    return UsageError(f"the model has no output '{name}'{did_you_mean(name, known)}", argument="output")
 
 
 def join_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, tuple[Array, ...]]:

@@ -54,6 +54,7 @@ OPTIONS = {
     "factory": "--model MODULE:FACTORY --weights FILE",
     "feeds": "--feed NAME=VALUE",
     "mapping": "--map LAYER=OTHER",
+    "output": "--output chooses one of the model's; a place to write to is given with -o",
     "preprocess": "--preprocess STEPS",
     "replace": "--force",
     "task": "--task NAME",
@@ -179,6 +180,9 @@ def _with_option(error: ArachneError) -> str:
     return error.sentence
 
 
+OTHER_WORDS = {"--budget": "--max-break"}
+"""Words that people try for an option, whose letters are nearer to those of others."""
+
 CLICKS_WORDS = {
     r"a valid integer( range)?": "a whole number",
     r"a valid float( range)?": "a number",
@@ -190,9 +194,7 @@ CLICKS_WORDS = {
 def _sentence(error: click.ClickException) -> str:
     """Word click's error as our own errors are; an option that is missing is explained."""
     if isinstance(error, click.NoSuchOption):
-        return _plugin_spelling(error) or (
-            f"no option named '{error.option_name}'{did_you_mean(error.option_name, error.possibilities or ())}"
-        )
+        return _plugin_spelling(error) or f"no option named '{error.option_name}'{_like(error)}"
     message = error.format_message()
     for clicks, plain in CLICKS_WORDS.items():
         message = re.sub(clicks, plain, message)
@@ -201,6 +203,14 @@ def _sentence(error: click.ClickException) -> str:
         sentences.append(re.split(r"[;.]( |$)", error.param.help or "")[0])
     first, *more = [f"{text[:1].lower()}{text[1:].rstrip('.')}" for text in sentences]
     return first + "".join(f" ({text})" for text in more if text)
+
+
+def _like(error: click.NoSuchOption) -> str:
+    """The end of a sentence about an option that does not exist: the one that was meant, where the command has it."""
+    meant = OTHER_WORDS.get(error.option_name)
+    if meant is None or error.ctx is None:
+        return did_you_mean(error.option_name, error.possibilities or ())
+    return did_you_mean(meant, [one for param in error.ctx.command.params for one in param.opts if one == meant])
 
 
 def _plugin_spelling(error: click.NoSuchOption) -> str | None:

@@ -9,7 +9,8 @@ from typing import Any
 import keras
 from keras import layers as kl
 
-from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne.adapting.outputs import unknown_output
+from arachne.errors import ModelError
 from arachne_keras.graph import Graph, WholeModelCall
 from arachne_keras.kinds import Kind
 from arachne_keras.output_head import select_needed
@@ -33,7 +34,7 @@ def build_graph(source: Any, output: str | None) -> Graph:
     if isinstance(struct, dict):
         names = list(keras.tree.flatten({name: name for name in struct}))
     if output is not None and output not in names:
-        raise UsageError(f"the model has no output '{output}'" + did_you_mean(output, names))
+        raise unknown_output(output, names)
     if output is None and len(outputs) > 1:
         raise ModelError(f"the model has {len(outputs)} outputs, name one: {', '.join(names)}")
     graph.output = outputs[0 if output is None else names.index(output)]

@@ -13,7 +13,8 @@ from typing import Any
 import keras
 from keras import tree
 
-from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne.adapting.outputs import unknown_output
+from arachne.errors import ModelError
 from arachne_keras.swapping import swap_attributes
 
 Values = dict[int, Any]
@@ -81,7 +82,7 @@ class WholeModelCall(OpCall):
         pairs = answer.items() if isinstance(answer, Mapping) else enumerate(answer)
         named = {str(name): value for name, value in pairs}
         if self.output is not None and self.output not in named:
-            raise UsageError(f"the model has no output '{self.output}'" + did_you_mean(self.output, named))
+            raise unknown_output(self.output, named)
         if self.output is None and len(named) > 1:
             raise ModelError(f"the model has {len(named)} outputs, name one: {', '.join(named)}")
         return named[self.output or next(iter(named))]

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from onnx import NodeProto, helper
 
-from arachne.adapting.outputs import BOX_VALUES, JOINED_BY
-from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne.adapting.outputs import BOX_VALUES, JOINED_BY, unknown_output
+from arachne.errors import ModelError, UsageError
 from arachne_onnx.graph import Graph
 
 JOINED = "arachne/joined/"
@@ -31,7 +31,7 @@ def join_outputs(graph: Graph, named: list[str], output: str | None) -> str | No
         parts = [part.strip() for part in output.split(JOINED_BY)]
         for part in parts:
             if part not in named:
-                raise UsageError(f"the model has no output '{part}'" + did_you_mean(part, named))
+                raise unknown_output(part, named)
         if len(parts) != 2:
             raise UsageError(f"expected two outputs to join, boxes and scores, got {len(parts)}")
         return _join(graph, parts[0], parts[1])

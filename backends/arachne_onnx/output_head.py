@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from onnx import ModelProto, NodeProto, TensorProto, helper
 
-from arachne.adapting.outputs import SMALLEST_PROBABILITY
-from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne.adapting.outputs import SMALLEST_PROBABILITY, unknown_output
+from arachne.errors import ModelError
 from arachne_onnx.graph import SCORES, Graph, attributes, reads, type_from
 from arachne_onnx.joined_outputs import join_outputs
 
@@ -123,7 +123,7 @@ def _choose(model: ModelProto, graph: Graph, producers: dict[str, NodeProto], ou
     named = [str(value.name) for value in model.graph.output]
     if output is not None:
         if output not in named:
-            raise UsageError(f"the model has no output '{output}'" + did_you_mean(output, named))
+            raise unknown_output(output, named)
         return output
     possible = [str(name) for name in named if _may_be_scores(model, graph, producers, name)]
     if len(possible) == 1:

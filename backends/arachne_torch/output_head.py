@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from arachne.adapting.outputs import BOX_VALUES, JOINED_BY, SMALLEST_PROBABILITY
-from arachne.errors import ModelError, UsageError, did_you_mean
+from arachne.adapting.outputs import BOX_VALUES, JOINED_BY, SMALLEST_PROBABILITY, unknown_output
+from arachne.errors import ModelError, UsageError
 
 if TYPE_CHECKING:
     from arachne_torch.watch import Call
@@ -86,7 +86,7 @@ def join_outputs(named: Mapping[str, Any], output: str) -> Tensor:
     parts = [part.strip() for part in output.split(JOINED_BY)]
     for part in parts:
         if part not in named:
-            raise UsageError(f"the model has no output '{part}'" + did_you_mean(part, named))
+            raise unknown_output(part, named)
     if len(parts) != 2:
         raise UsageError(f"expected two outputs to join, boxes and scores, got {len(parts)}")
     boxes, scores = (named[part] for part in parts)

@@ -13,10 +13,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from arachne.adapting.outputs import JOINED_BY, are_probabilities
+from arachne.adapting.outputs import JOINED_BY, are_probabilities, unknown_output
 from arachne.adapting.running import MAX_BATCH_ROWS, BatchRunner, translate_error
 from arachne.adapting.side_by_side import allowed_threads, run_side_by_side
-from arachne.errors import ArachneError, DataError, ModelError, UsageError, did_you_mean
+from arachne.errors import ArachneError, DataError, ModelError
 from arachne.model.values import EVEN, Array, Inputs, count, take
 from arachne_torch.as_found import as_found, plain_attention, random_state
 from arachne_torch.batch_axis import BatchAxes, find_batch_axes
@@ -246,7 +246,7 @@ class Runner(BatchRunner):
             return join_outputs(named, self._output)
         if self._output is not None:
             if self._output not in named:
-                raise UsageError(f"the model has no output '{self._output}'" + did_you_mean(self._output, named))
+                raise unknown_output(self._output, named)
             chosen = named[self._output]
         elif len(named) == 1:
             chosen = next(iter(named.values()))
