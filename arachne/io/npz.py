@@ -202,7 +202,10 @@ def _header(stream: IO[bytes], name: str, size: int) -> tuple[tuple[int, ...], b
     read = npy_format.read_array_header_1_0 if version == (1, 0) else npy_format.read_array_header_2_0
     shape, fortran, dtype = read(stream)
     if dtype.hasobject:
-        raise ValueError(f"'{name}' holds Python objects, not arrays of numbers")
+        raise ValueError(
+            f"'{name}' holds Python objects, not arrays of numbers or text; save it with .astype(str), or "
+            ".astype(float) if it holds numbers"
+        )
     if dtype.kind not in READABLE_DTYPES or (dtype.itemsize == 0 and all(shape)):
         raise ValueError(f"'{name}' holds values of the kind '{dtype}', expected numbers or text")
     if not all(isinstance(side, int) and 0 <= side < 1 << 48 for side in shape):

@@ -255,7 +255,19 @@ def test_npz_without_labels_or_with_wrong_lengths_is_refused(tmp_path: Path) -> 
 def test_npz_with_python_objects_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, x=np.array([{}, []], dtype=object), y=Y[:2])
-    assert refusal(path).endswith("'x.npy' holds Python objects, not arrays of numbers")
+    assert "'x.npy' holds Python objects, not arrays of numbers" in refusal(path)
+
+
+def test_labels_of_pandas_are_refused_with_what_to_do_and_read_after_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.npz"
+    labels = np.array(["cat", "dog", "cat"], dtype=object)
+    np.savez(path, x=X[:3], y=labels, allow_pickle=True)
+    assert refusal(path).endswith(
+        "'y.npy' holds Python objects, not arrays of numbers or text; save it "
+        "with .astype(str), or .astype(float) if it holds numbers"
+    )
+    np.savez(path, x=X[:3], y=labels.astype(str))
+    assert read_data(path).class_names == ("cat", "dog")
 
 
 def test_broken_npz_files_are_refused(tmp_path: Path) -> None:
