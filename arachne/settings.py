@@ -14,6 +14,7 @@ from arachne.fairness import Objective
 from arachne.io.reading import parse_errors_as
 from arachne.localise import MIN_WEIGHTS, Bidirectional, Localiser, RandomChoice
 from arachne.model.backend import ModelBackend
+from arachne.patch.recorded import list_origins
 from arachne.plugins.options import Configured, check_choice, options_of
 from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Table
 from arachne.scoring.evaluators import EVALUATORS, MEMORY
@@ -254,13 +255,14 @@ def as_task(task: str | Task | None) -> Task | None:
 
 
 def task_from(provenance: Mapping[str, Any]) -> Task | None:
-    """The task in a patch's provenance; None if it is the default one.
+    """The task in a patch's provenance; None if it is the default one, or patches of a stack have several.
 
     Raises:
         InputError: It is not installed here, or has other options than it had.
     """
-    options = provenance.get("settings", {}).get("task")
-    if options is None:
+    settings = [one.get("settings") for one in list_origins(provenance)]
+    options, *others = [one.get("task") if isinstance(one, Mapping) else None for one in settings] or [None]
+    if options is None or any(other != options for other in others):
         return None
     options = dict(options) if isinstance(options, Mapping) else {"name": options}
     name = str(options.pop("name", ""))

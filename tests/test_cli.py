@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 from arachne.model.registry import load
+from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.patch.in_memory import base_of
 from tests.commands import Ran, arachne
@@ -139,6 +140,31 @@ def test_evaluate_gives_the_saved_models_numbers(folder: Path, fixed: tuple[Path
     assert not {"seen", "generations", "seconds"} & set(with_patch)
     assert with_patch["held_out"]["accuracy_after"] == patched["held_out"]["accuracy_before"] == patched["accuracy"]
     assert with_patch["held_out"]["repaired"] > 0
+
+
+def test_a_stack_is_measured_by_the_targets_of_all_its_patches(folder: Path) -> None:
+    targets = {"one.json": ["*:7"], "two.json": ["1:*", "*:7"], "bare.json": None, "other.json": ["cat:dog"]}
+    backend = load(folder / "digits.pt2")
+    for number, (name, target) in enumerate(targets.items()):
+        provenance = {} if target is None else {"target": target}
+        place = Address("scores", "bias", (number,))
+        Patch.between(backend, [place], [0.25], provenance=provenance).save(folder / name)
+
+    def evaluate(*patches: str) -> Ran:
+        assert arachne("stack", *patches, "-o", "stack.json", "--force", cwd=folder).code == 0
+        ran = arachne("evaluate", "digits.pt2", "--data", "test.npz", "--patch", "stack.json", "--json", cwd=folder)
+        assert ran.code == 0, ran.err
+        return ran
+
+    both = evaluate("one.json", "two.json", "bare.json")
+    assert "target: *:7, 1:*, as the patch records" in both.err
+    assert [one["target"] for one in both.json["held_out"]["targets"]] == ["*:7", "1:*"]
+    assert "target: *:*, as the patch records none" in evaluate("bare.json").err
+    unread = evaluate("one.json", "other.json")
+    assert "target: *:*, as the targets of the stacked patches do not fit (" in unread.err
+    assert "cat" in unread.err
+    copied = arachne("apply", "stack.json", "digits.pt2", "-o", "st.pt2", "--data", "test.npz", cwd=folder)
+    assert "target: *:*, as the targets" in copied.err
 
 
 def test_apply_and_revert_round_trip_to_the_same_members(folder: Path, fixed: tuple[Path, Ran]) -> None:

@@ -16,6 +16,7 @@ from arachne.cli.task_flags import TaskChoice, task_options
 from arachne.errors import UsageError
 
 if TYPE_CHECKING:
+    from arachne.cli.console import Output
     from arachne.evidence import Evidence
     from arachne.patch import Patch
     from arachne.scoring.statistics import Rate
@@ -68,7 +69,8 @@ def command(
         raise UsageError("--feed and --input-shape go with --data, on which the copy is measured")
     if data is not None:
         task = choice.make_alone(patch=patch)
-        measuring = _Measuring(patch, model_file, DataChoice(data, classes, preprocess), task, keep_as_is, feeds)
+        inputs = DataChoice(data, classes, preprocess)
+        measuring = _Measuring(patch, model_file, inputs, task, keep_as_is, feeds, output)
     done = apply(patch, model_file, out, mapping=mapping_of(mapping), check=measuring, named=named)
     if done is None:
         raise TypeError("a file was given, so a file is written")
@@ -92,6 +94,7 @@ class _Measuring:
         task: Reads the outputs; None finds out which one does.
         keep_as_is: Inputs without labels that should be read as before, as typed.
         feeds: Constants and shapes of inputs, as typed.
+        output: Tells the target.
     """
 
     def __init__(
@@ -102,6 +105,7 @@ class _Measuring:
         task: Task | None,
         keep_as_is: str | None,
         feeds: Sequence[str],
+        output: Output,
     ) -> None:
         from arachne.model.registry import load
         from arachne.results.measure import part_of
@@ -110,7 +114,7 @@ class _Measuring:
         self.feeds = dict(map(read_feed, feeds))
         self.model = load(model_file, feeds=self.feeds)
         inputs = data.read(self.model, task=task)
-        self.part = part_of(self.model, inputs, None, patch, task, data.read_kept(keep_as_is))
+        self.part = part_of(self.model, inputs, None, patch, task, data.read_kept(keep_as_is), tell=output.say)
         self.evidence: Evidence | None = None
 
     def __call__(self, draft: Path) -> None:

@@ -95,7 +95,8 @@ def command(
         labelled = data.read(backend, task=task, tell=output.say)
         anew = is_lazy(labelled.inputs) or bool(gates)
         forward = None if anew else partial(run_or_find, backend)
-        whole = part_of(backend, labelled, targets or None, patch, task, data.read_kept(keep_as_is), forward)
+        kept = data.read_kept(keep_as_is)
+        whole = part_of(backend, labelled, targets or None, patch, task, kept, forward, output.say)
         measured = measure_scores(backend, whole, patch, objective)
     part, evidence = measured.part, measured.evidence
     tell_seen(output, evidence)

@@ -20,7 +20,7 @@ from arachne.data.read import read_data
 from arachne.data.run import RunModel, whole_part
 from arachne.data.seen import ALL, HELD_OUT, PARTLY_SEEN, find_seen
 from arachne.data.unlabelled import read_unlabelled
-from arachne.errors import PatchError, UsageError
+from arachne.errors import InputError, PatchError, UsageError
 from arachne.evidence import Evidence, Flips
 from arachne.evidence.evidence import predict_patched, tabulate
 from arachne.evidence.measure_part import measure_part
@@ -32,6 +32,7 @@ from arachne.model.registry import load, name_for_file, weight_file
 from arachne.model.sharding import join_rows, read_shards
 from arachne.model.values import Array, Inputs
 from arachne.patch import Patch, apply_to, for_model
+from arachne.patch.recorded import recorded_faults
 from arachne.results.kept_passes import confirm_held_out
 from arachne.results.result import PatchedModel
 from arachne.scoring.predicted import verify_scores
@@ -172,8 +173,12 @@ def part_of(
     task: Task | None = None,
     keep_as_is: Any = None,
     run: RunModel | None = None,
+    tell: Callable[[str], None] = lambda sentence: None,
 ) -> Part:
-    """All of the data with the outputs of the model without the patch; arguments as for `measure`, and what runs it."""
+    """All of the data with the outputs of the model without the patch.
+
+    Arguments as for `measure`, what runs the model, and what is told which target is meant where none is given.
+    """
     task = task_from(patch.provenance) if task is None and patch is not None else task
     task = rule_in(target or (), task) or task
     labelled = read_data(data, task=task)
@@ -182,12 +187,19 @@ def part_of(
     causes = CauseTargets(backend, None if patch is None else patch.provenance.get("causes"))
     if target is not None or patch is None:
         return whole_part(backend, labelled, "*:*" if target is None else target, causes=causes, run=run, task=task)
-    targets = patch.provenance.get("target", ["*:*"])
     try:
-        wanted = [targets] if isinstance(targets, str) else targets
-        return whole_part(backend, labelled, wanted, causes=causes, run=run, task=task)
-    except UsageError as error:
-        raise PatchError(f"the target of the patch does not fit: {error}") from error
+        wanted, rules = recorded_faults(patch.provenance)
+        causes = CauseTargets(backend, rules)
+        part = whole_part(backend, labelled, wanted or "*:*", causes=causes, run=run, task=task)
+        tell(f"target: {', '.join(wanted) or '*:*'}, as the patch {'records' if wanted else 'records none'}")
+    except (UsageError, InputError) as error:
+        if "stack" not in patch.provenance:
+            if isinstance(error, InputError):
+                raise
+            raise PatchError(f"the target of the patch does not fit: {error}") from error
+        part = whole_part(backend, labelled, "*:*", run=run, task=task)
+        tell(f"target: *:*, as the targets of the stacked patches do not fit ({error})")
+    return part
 
 
 def compare(

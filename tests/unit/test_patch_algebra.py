@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from arachne.errors import PatchError
+from arachne.errors import PatchError, UsageError
 from arachne.model.values import Address
 from arachne.patch import Patch
 from arachne.patch.algebra import conflicts
+from arachne.patch.recorded import recorded_faults
 from arachne.report.patch_text import as_text
 from arachne.testing import ReferenceBackend, mlp
 
@@ -67,6 +69,17 @@ def test_stack_remembers_what_it_is_made_of() -> None:
     left = stack.minus(second)
     assert [part["digest"] for part in left.provenance["stack"]] == [first.digest, third.digest]
     assert after(left) == after(first.compose(third))
+
+
+def test_a_stack_was_made_for_the_faults_of_all_its_patches() -> None:
+    rule: dict[str, Any] = {"target": ["cause:1"], "causes": {"cause:1": {"kind": "pixel", "at": 1}}}
+    parts = [{"provenance": one} for one in ({"target": "*:7"}, {}, rule, rule)]
+    assert recorded_faults({"stack": [*parts, {"without": "0"}]}) == (["*:7", "cause:1"], rule["causes"])
+    assert recorded_faults({"target": ["6:0", "8:*"]}) == (["6:0", "8:*"], {})
+    with pytest.raises(UsageError, match="patches of the stack mean different causes by 'cause:1'"):
+        recorded_faults({"stack": [*parts, {"provenance": {**rule, "causes": {"cause:1": {"kind": "frame"}}}}]})
+    with pytest.raises(UsageError, match="a target is a text such as '6:0', got 5"):
+        recorded_faults({"target": 5})
 
 
 def test_conflicts_are_named_with_both_values() -> None:

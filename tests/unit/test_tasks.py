@@ -217,6 +217,8 @@ def test_a_task_is_made_again_from_provenance(task: Task) -> None:
     stored: dict[str, Any] = {"settings": {"task": {"name": task.name, **task.to_json()}}}
     assert task_from(stored) == task
     assert task_from({}) is None
+    assert task_from({"stack": [{"provenance": stored}, {"provenance": stored}]}) == task
+    assert task_from({"stack": [{"provenance": stored}, {"provenance": {}}]}) is None
     with pytest.raises(InputError, match="which comes with strange 1, which is not installed"):
         task_from({"settings": {"task": {"name": "strange", "package": "strange 1"}}})
 
