@@ -20,13 +20,14 @@ from arachne.plugins.table import LOCALISERS, OBJECTIVES, SEARCHERS, TASKS, Tabl
 from arachne.scoring.evaluators import EVALUATORS, MEMORY
 from arachne.search import DifferentialEvolution, Pool, Searcher
 from arachne.tasks import Task
+from arachne.text import Brief
 
 DEFAULT_ALPHA = 10.0
 """The paper's."""
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Brief):
     """How to repair; the defaults are ours, `Settings.faithful()` is the paper to the letter.
 
     Attributes:

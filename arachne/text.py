@@ -1,8 +1,11 @@
-"""Counts and shares in sentences, and text from models and data files, made safe to show."""
+"""Counts and shares in sentences, values as one line, and text from models and data files, made safe to show."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import MISSING, Field, fields, is_dataclass
+from reprlib import Repr
+from typing import Any
 
 REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 
@@ -79,3 +82,50 @@ def printable(value: object, *, keep: str = "") -> str:
         if text.isprintable()
         else "".join(one if one.isprintable() or one in keep else REPLACEMENT for one in text)
     )
+
+
+MAX_HEADLINE = 200
+"""Characters of a value's headline at a prompt, at most."""
+
+MAX_INSIDE = 60
+"""Characters of a value inside another one, at most."""
+
+
+class Brief:
+    """A value whose `repr` is one short line: its class and its headline."""
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.__repr__ = cls.__repr__  # type: ignore[method-assign]  # in the class itself, or `dataclass` adds a long one
+
+    def __repr__(self) -> str:
+        text = printable(" ".join(self.headline.split()))
+        return f"{type(self).__name__}({text if len(text) <= MAX_HEADLINE else f'{text[: MAX_HEADLINE - 1]}…'})"
+
+    @property
+    def headline(self) -> str:
+        """The few facts that one wants; unless a class says which, the attributes that differ from their defaults."""
+        declared: tuple[Field[Any], ...] = fields(self) if is_dataclass(self) else ()
+        held = {one.name: getattr(self, one.name) for one in declared if one.repr and not _has_default(self, one)}
+        return ", ".join(f"{name}={_SHORTENER.repr(value)}" for name, value in held.items())
+
+
+class _Shortener(Repr):
+    """Shortens values inside another one: arrays to their type and shape, long lines to the name of their class."""
+
+    def repr_instance(self, value: Any, level: int) -> str:
+        if isinstance(value, Brief):
+            text = repr(value)
+            return text if len(text) <= MAX_INSIDE else f"{type(value).__name__}(…)"
+        if hasattr(value, "dtype") and getattr(value, "shape", None):
+            return f"<{value.dtype} {tuple(value.shape)}>"
+        return super().repr_instance(value, level)
+
+
+_SHORTENER = _Shortener()
+
+
+def _has_default(value: Brief, one: Field[Any]) -> bool:
+    held = getattr(value, one.name)
+    default = one.default_factory() if one.default_factory is not MISSING else one.default
+    return type(held) is type(default) and bool(held == default)

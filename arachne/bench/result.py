@@ -21,7 +21,7 @@ from arachne.results.folder import ResultFolder, reserve_folder
 from arachne.results.result import RepairResult
 from arachne.scoring.outcome import Outcome
 from arachne.search.measured import MeasuredCandidate
-from arachne.text import percent
+from arachne.text import Brief, percent
 
 PAGE, DATA = "compare.html", "compare.json"
 FAILED = "failed"
@@ -30,7 +30,7 @@ BUDGET_GRID = tuple(5e-4 * 1000 ** (step / 30) for step in range(31))
 
 
 @dataclass(frozen=True, eq=False)
-class Contender:
+class Contender(Brief):
     """The result of one searcher.
 
     Attributes:
@@ -92,7 +92,7 @@ class Contender:
 
 
 @dataclass(frozen=True, eq=False)
-class Comparison:
+class Comparison(Brief):
     """The results of several searchers on one fault.
 
     Attributes:

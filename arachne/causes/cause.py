@@ -54,6 +54,11 @@ class Cause(Drawable):
         return f"cause:{self.number}"
 
     @property
+    def headline(self) -> str:
+        """Its target and sentence."""
+        return f"{self.target}: {self.sentence}"
+
+    @property
     def count(self) -> int:
         """How many errors it explains."""
         return len(self.members)

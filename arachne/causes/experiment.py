@@ -18,6 +18,7 @@ from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs, by_name, read, take
 from arachne.scoring.statistics import Rate
+from arachne.text import Brief
 
 MAX_PLANTED = 800
 """The most right inputs a cause is planted on."""
@@ -55,7 +56,7 @@ class Copies:
 
 
 @dataclass(frozen=True, eq=False)
-class Experiment:
+class Experiment(Brief):
     """The counts of an experiment in which a cause was planted and taken out, and the verdict on it.
 
     Attributes:

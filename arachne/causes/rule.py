@@ -12,10 +12,11 @@ from arachne.causes.cases import Cases
 from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs, count
+from arachne.text import Brief
 
 
 @dataclass(frozen=True)
-class Rule(ABC):
+class Rule(Brief, ABC):
     """Tells whether an input has a cause."""
 
     kind: ClassVar[str]

@@ -16,7 +16,7 @@ import numpy as np
 from arachne.errors import UsageError, did_you_mean
 from arachne.fairness import Objective
 from arachne.model.values import Array
-from arachne.text import is_whole_number, percent
+from arachne.text import Brief, is_whole_number, percent
 
 BREAK_BUDGET = 0.005
 """The largest break rate allowed, unless the user sets another or limits the drop of accuracy instead."""
@@ -35,7 +35,7 @@ CHOOSE_SHARE = 0.3
 
 
 @dataclass(frozen=True)
-class Budget:
+class Budget(Brief):
     """The limits that a repair must keep; rates are shares of 1.
 
     Attributes:
@@ -160,7 +160,7 @@ class Budget:
 
 
 @dataclass(frozen=True)
-class Choice:
+class Choice(Brief):
     """The point of a front that was selected, and the reason.
 
     Attributes:

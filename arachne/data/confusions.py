@@ -11,6 +11,7 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.tasks import SINGLE_LABEL, Task
+from arachne.text import Brief
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ MAX_DENSE_CLASSES = 2000
 
 
 @dataclass(frozen=True, eq=False)
-class PairCounts:
+class PairCounts(Brief):
     """Counts of (true class, predicted class), sorted; only the pairs that occur.
 
     Attributes:

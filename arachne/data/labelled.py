@@ -98,6 +98,11 @@ class LabelledData(Drawable):
         names = ", ".join(self.class_names[:MAX_NAMED]) + (", …" if len(self.class_names) > MAX_NAMED else "")
         return text + f"{pluralise(len(self.class_names), 'class', 'classes')}: {names}"
 
+    @property
+    def headline(self) -> str:
+        """The text itself."""
+        return str(self)
+
     def take(self, rows: Array | Sequence[int]) -> LabelledData:
         """Select rows `(k,)`, in the order given."""
         chosen = np.asarray(rows, dtype=np.int64)

@@ -14,6 +14,7 @@ from arachne.data.targets import Target
 from arachne.errors import DataError
 from arachne.model.values import Array
 from arachne.tasks import SINGLE_LABEL, DecisionRows, Decisions, Task
+from arachne.text import Brief
 
 if TYPE_CHECKING:
     from arachne.model.backend import LossGradient, Trace, Weights
@@ -43,7 +44,7 @@ errors that nobody asked to repair, which count where accuracy is limited and no
 
 
 @dataclass(frozen=True, eq=False)
-class Term:
+class Term(Brief):
     """A term of the fitness: some rows of a part with one weight, to repair or to keep right."""
 
     name: str
@@ -53,7 +54,7 @@ class Term:
 
 
 @dataclass(frozen=True, eq=False)
-class Part:
+class Part(Brief):
     """Some rows of the user's data with the original model's outputs.
 
     Parts are selected by inputs, but labels, predictions, positives, negatives and targets are per decision `(m,)`.
@@ -84,6 +85,11 @@ class Part:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    @property
+    def headline(self) -> str:
+        """Its data in a line."""
+        return self.data.headline
 
     @cached_property
     def decisions(self) -> Decisions:

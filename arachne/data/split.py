@@ -18,7 +18,7 @@ from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_
 from arachne.fairness.base import Objective
 from arachne.model.values import Array
 from arachne.tasks import SINGLE_LABEL, Task
-from arachne.text import are
+from arachne.text import Brief, are
 
 if TYPE_CHECKING:
     from arachne.model.backend import ModelBackend
@@ -28,7 +28,7 @@ DUPLICATES = "duplicates"
 
 
 @dataclass(frozen=True, eq=False)
-class Split:
+class Split(Brief):
     """The three parts, and the targets they were made for.
 
     Attributes:
@@ -51,6 +51,12 @@ class Split:
     objective: Objective | None = None
     health: Health | None = None
     copies: Mapping[str, Part] = field(default_factory=dict)
+
+    @property
+    def headline(self) -> str:
+        """`898 inputs seen, 899 held out, 0 to choose by; 8:1`."""
+        counts = f"{len(self.seen):,} inputs seen, {len(self.held_out):,} held out, {len(self.choose):,} to choose by"
+        return f"{counts}; {', '.join(target.text for target in self.targets)}"
 
     @property
     def parts(self) -> tuple[Part, ...]:

@@ -33,7 +33,7 @@ from arachne.errors import DataError, NothingToRepairError, UsageError, did_you_
 from arachne.model.values import Array
 from arachne.tasks import SINGLE_LABEL, Task
 from arachne.tasks.base import FALSE, MISSED
-from arachne.text import is_whole_number
+from arachne.text import Brief, is_whole_number
 
 FORMS = "class:class, class:*, *:class, false:class, missed:class, top:k, rows:FILE, group:VALUE, cause:N"
 KEYWORDS = (FALSE, MISSED, "top", "rows", "group", "cause")
@@ -51,7 +51,7 @@ class Membership(Protocol):
 
 
 @dataclass(frozen=True)
-class Target:
+class Target(Brief):
     """One fault: inputs of a class, read as a class, in some rows; None means any.
 
     Attributes:

@@ -12,6 +12,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from arachne.text import Brief
+
 Array = npt.NDArray[Any]
 
 BLOCK_VALUES = 1 << 20
@@ -19,7 +21,7 @@ BLOCK_VALUES = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
-class Decisions:
+class Decisions(Brief):
     """The decisions that a task reads from a model's outputs.
 
     Attributes:

@@ -16,7 +16,7 @@ from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
 from arachne.model.values import Array, Inputs, take
 from arachne.tasks import closest_two, decide
-from arachne.text import pluralise
+from arachne.text import Brief, pluralise
 
 MAX_SCORE_GAP = 1e-4
 """The largest gap between the two best scores of a near tie, relative to the largest score."""
@@ -29,7 +29,7 @@ MAX_NAMED = 10
 
 
 @dataclass(frozen=True, eq=False)
-class BatchDependent:
+class BatchDependent(Brief):
     """Inputs whose class depends on the batch.
 
     Attributes:

@@ -12,6 +12,7 @@ import numpy as np
 
 from arachne.model.values import Array
 from arachne.scoring.statistics import Rate
+from arachne.text import Brief
 
 BINS = 10
 THRESHOLDS = (0.5, 0.7, 0.8, 0.9, 0.95, 0.99)
@@ -35,7 +36,7 @@ class Threshold:
 
 
 @dataclass(frozen=True)
-class Confidence:
+class Confidence(Brief):
     """Confidences of one model on one part of the data, in `BINS` bins of equal width; arrays `(BINS,)`.
 
     Attributes:

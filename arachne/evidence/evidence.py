@@ -25,7 +25,7 @@ from arachne.plugins.drawing import Drawable
 from arachne.scoring.predicted import predict_changed, verify_scores
 from arachne.scoring.statistics import LEVEL, holm
 from arachne.tasks import Figures
-from arachne.text import p_value
+from arachne.text import Brief, p_value
 
 if TYPE_CHECKING:
     from arachne.patch import Patch
@@ -79,6 +79,11 @@ class Evidence(Drawable):
         """The verdict and the notes."""
         return "\n".join((str(self.verdict), *self.notes))
 
+    @property
+    def headline(self) -> str:
+        """`reduced: 34 of 54 repaired, 1 of 825 broken`."""
+        return f"{self.verdict.word}: {self.held_out.headline}"
+
     @cached_property
     def verdict(self) -> Verdict:
         """One of six words, and the reason."""
@@ -113,7 +118,7 @@ class Evidence(Drawable):
 
 
 @dataclass(frozen=True)
-class SplitScores:
+class SplitScores(Brief):
     """Class scores `(n, classes)` of every part of a split, and what people read of the task besides them."""
 
     held_out: Array

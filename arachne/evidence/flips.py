@@ -55,6 +55,11 @@ class Flips(Drawable):
         return self.sentence
 
     @property
+    def headline(self) -> str:
+        """The sentence."""
+        return self.sentence
+
+    @property
     def pairs(self) -> tuple[tuple[int, int, int], ...]:
         """Each kind of flip as `(before, after, count)`, the most frequent first."""
         both = np.stack([self.before, self.after], axis=1).astype(np.int64)

@@ -16,6 +16,7 @@ import numpy as np
 from arachne.data.part import Part
 from arachne.evidence.confidence import confidences_of
 from arachne.model.values import Array, batches
+from arachne.text import Brief
 
 NEIGHBOURS = 10
 MIN_AGREEING = 8
@@ -26,7 +27,7 @@ MAX_VALUES = 1 << 24
 
 
 @dataclass(frozen=True)
-class LabelNoise:
+class LabelNoise(Brief):
     """Negatives that look mislabelled, the most suspect first; arrays `(k,)`.
 
     Attributes:

@@ -16,6 +16,7 @@ from arachne.model.values import Array
 from arachne.scoring.by_input import paired_p, rate_of
 from arachne.scoring.statistics import Drop, Rate, mcnemar, sign_test
 from arachne.tasks.words import WORDS, Words
+from arachne.text import Brief
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class Accuracy:
 
 
 @dataclass(frozen=True)
-class TargetEvidence:
+class TargetEvidence(Brief):
     """Outcome for one target: how many inputs show it, before and after.
 
     Attributes:
@@ -120,7 +121,7 @@ class ByInput:
 
 
 @dataclass(frozen=True)
-class ChangedInputs:
+class ChangedInputs(Brief):
     """Inputs whose outcome changed, those the model is now surest of first; all arrays `(k,)`.
 
     Attributes:
@@ -151,7 +152,7 @@ class ChangedInputs:
 
 
 @dataclass(frozen=True)
-class PartEvidence:
+class PartEvidence(Brief):
     """Effect of a patch on one part of the data.
 
     Attributes:
@@ -200,6 +201,12 @@ class PartEvidence:
     noun: str = "input"
     kept: Rate | None = None
     words: Words = WORDS
+
+    @property
+    def headline(self) -> str:
+        """`34 of 54 repaired, 1 of 825 broken`."""
+        repaired = f"{self.repaired:,} of {self.negatives:,} repaired"
+        return f"{repaired}, {self.broken:,} of {self.positives:,} broken"
 
     @property
     def repair(self) -> Rate:

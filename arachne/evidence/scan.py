@@ -79,6 +79,13 @@ class Scan(Drawable):
         )
 
     @property
+    def headline(self) -> str:
+        """The accuracy, and the most frequent mistake."""
+        first = f", most often {self.faults[0].target} ({self.faults[0].count:,})" if self.faults else ""
+        wrong = sum(fault.count for fault in self.faults)
+        return f"{wrong:,} of {len(self.predictions):,} wrong{first}"
+
+    @property
     def true_classes(self) -> Array:
         """The true class of each decision `(m,)`."""
         return self.data.labels if self.labels is None else self.labels

@@ -62,6 +62,11 @@ class Survival(Drawable):
         return f"{self.sentence} ({self.note})"
 
     @property
+    def headline(self) -> str:
+        """The sentence."""
+        return self.sentence
+
+    @property
     def sentence(self) -> str:
         """Whether the repair survived, with the count, and the verdict there in the words of a repair."""
         repaired, there = self.still_repaired, self.there.verdict

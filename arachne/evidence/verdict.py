@@ -24,7 +24,7 @@ from arachne.evidence.group_summary import headline
 from arachne.evidence.limits import BREAKS, GROUP_DROP, LimitOutcome, break_limit
 from arachne.evidence.part_evidence import PartEvidence, TargetEvidence
 from arachne.scoring.statistics import fewest_for_level
-from arachne.text import are, p_value, percent, percent_change, pluralise
+from arachne.text import Brief, are, p_value, percent, percent_change, pluralise
 
 BASIS_WORDS = {HELD_OUT: "held-out ", SEEN: "seen ", PARTLY_SEEN: "", UNKNOWN: "", ALL: ""}
 """The adjective for the inputs a verdict rests on, by their basis."""
@@ -37,7 +37,7 @@ LEAST_OF_EACH = 0.5
 
 
 @dataclass(frozen=True)
-class Verdict:
+class Verdict(Brief):
     """The verdict on a repair.
 
     Attributes:
@@ -59,6 +59,11 @@ class Verdict:
 
     def __str__(self) -> str:
         return ". ".join(filter(None, (f"{self.heading}: {self.sentence}", capitalise(self.balance))))
+
+    @property
+    def headline(self) -> str:
+        """The heading, and the reason."""
+        return f"{self.heading}: {self.sentence}"
 
     @property
     def limit_state(self) -> str:

@@ -22,6 +22,7 @@ import numpy.typing as npt
 
 from arachne.errors import DataError, UsageError, WeightShapeError
 from arachne.model.lazy import LazyArray, as_array
+from arachne.text import Brief
 from arachne.weights.storage import IntegerGrid, Storage, storage_named
 
 Array = npt.NDArray[Any]
@@ -102,7 +103,7 @@ class ParameterInfo:
 
 
 @dataclass(frozen=True)
-class LayerInfo:
+class LayerInfo(Brief):
     """One repairable layer.
 
     Attributes:

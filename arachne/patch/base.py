@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.text import Brief
 from arachne.weights.storage import FILE_STORAGES, Storage
 
 PROJECTIONS = 4
@@ -35,7 +36,7 @@ class Fingerprint:
 
 
 @dataclass(frozen=True)
-class BaseTensor:
+class BaseTensor(Brief):
     """One touched tensor.
 
     Attributes:
@@ -70,7 +71,7 @@ class BaseTensor:
 
 
 @dataclass(frozen=True)
-class PatchBase:
+class PatchBase(Brief):
     """The model that a patch was made for.
 
     Attributes:

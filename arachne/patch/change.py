@@ -21,11 +21,12 @@ from arachne.patch.base import (
     tensor_sha256,
 )
 from arachne.patch.weight_change import WeightChange
+from arachne.text import Brief
 from arachne.weights.storage import FILE_STORAGES, IntegerGrid
 
 
 @dataclass(frozen=True)
-class TensorChange:
+class TensorChange(Brief):
     """Everything a patch does to one tensor."""
 
     tensor: BaseTensor

@@ -25,6 +25,7 @@ from arachne.patch.text import checked_size, read_base, read_entry, read_file, r
 from arachne.patch.values_file import read_values, write_values
 from arachne.patch.weight_change import WeightChange
 from arachne.plugins.drawing import TEXT, Drawable, draw
+from arachne.text import pluralise
 from arachne.weights.edit import Edit
 
 if TYPE_CHECKING:
@@ -62,6 +63,12 @@ class Patch(Drawable):
     def __str__(self) -> str:
         """The changed weights by layer, old → new, with the evidence."""
         return draw(self, TEXT)
+
+    @property
+    def headline(self) -> str:
+        """`20 weights in fc1, fc2`."""
+        layers = dict.fromkeys(change.tensor.layer for change in self.changes)
+        return f"{pluralise(len(self), 'weight')} in {', '.join(layers) or 'no layer'}"
 
     @classmethod
     def between(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from importlib import import_module
 
+from arachne.text import Brief
+
 HTML = {
     "Cause": "arachne.report.notebook:cause_html",
     "Evidence": "arachne.report.notebook:result_html",
@@ -24,7 +26,7 @@ TEXT = {
 }
 
 
-class Drawable:
+class Drawable(Brief):
     """A value that a notebook shows as HTML."""
 
     def _repr_html_(self) -> str:

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar, Self
 
 from arachne.errors import UsageError, did_you_mean
+from arachne.text import Brief
 
 OPTION_TYPES = ("int", "float", "str", "bool", "tuple[str, ...]", "tuple[float, float]")
 """Types that an option may be annotated with, each also with `| None`; `Sequence[str]` is kept as `tuple[str, ...]`."""
@@ -171,7 +172,7 @@ def options_of(plugin: type[Any]) -> tuple[Option, ...]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Configured:
+class Configured(Brief):
     """Base of localisers and searchers: options that are checked when one is made, and can be written down."""
 
     name: ClassVar[str]

@@ -43,11 +43,11 @@ from arachne.search import SearchResult
 from arachne.search.measured import MeasuredCandidate
 from arachne.settings import Settings, make_objective
 from arachne.tasks import decide
-from arachne.text import pluralise
+from arachne.text import Brief, pluralise
 
 
 @dataclass(frozen=True, eq=False)
-class PatchedModel:
+class PatchedModel(Brief):
     """A model with a patch; the model itself keeps its weights."""
 
     backend: ModelBackend
@@ -79,7 +79,7 @@ class PatchedModel:
 
 
 @dataclass(frozen=True, eq=False)
-class RepairResult:
+class RepairResult(Brief):
     """A patch, the evidence for it, and how it was found.
 
     Attributes:
@@ -126,6 +126,11 @@ class RepairResult:
     def __str__(self) -> str:
         """The evidence as a table of plain text."""
         return as_text(EvidenceTable(self.evidence, self.patch, self.connection))
+
+    @property
+    def headline(self) -> str:
+        """The evidence's headline, and how many weights changed."""
+        return f"{self.evidence.headline}, {pluralise(len(self.patch), 'weight')} changed"
 
     @property
     def model(self) -> PatchedModel:

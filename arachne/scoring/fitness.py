@@ -20,6 +20,7 @@ from arachne.errors import UsageError
 from arachne.model.lazy import concatenate
 from arachne.model.values import EVEN, Array, Inputs, take
 from arachne.tasks import SINGLE_LABEL, DecisionRows, Task
+from arachne.text import Brief
 
 UNIT = float(1 << 32)
 """The deficit of one input of weight 1 whose score is 0, as a whole number."""
@@ -43,7 +44,7 @@ class OutcomeCounts(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class FitnessInputs:
+class FitnessInputs(Brief):
     """The inputs a fitness counts, in one array.
 
     Attributes:

@@ -13,10 +13,11 @@ from arachne.fairness import Grouped, Objective
 from arachne.model.values import Array
 from arachne.scoring.by_input import find_repeated, rate_of
 from arachne.scoring.statistics import Drop, Rate
+from arachne.text import Brief
 
 
 @dataclass(frozen=True, eq=False)
-class Baseline:
+class Baseline(Brief):
     """The outcome of the original model on some decisions; all arrays `(n,)`.
 
     Attributes:
@@ -66,7 +67,7 @@ class Baseline:
 
 
 @dataclass(frozen=True, eq=False)
-class Outcome:
+class Outcome(Brief):
     """The outcome of one change on some decisions: `right` marks the right ones, bool `(n,)`."""
 
     baseline: Baseline

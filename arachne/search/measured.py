@@ -19,12 +19,13 @@ from arachne.scoring.outcome import Baseline, Outcome
 from arachne.scoring.plain import forward_with_weights
 from arachne.scoring.tail_cache import tail_of
 from arachne.search.state import Candidate
+from arachne.text import Brief
 from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection
 
 
 @dataclass(frozen=True, eq=False)
-class MeasuredCandidate:
+class MeasuredCandidate(Brief):
     """A point of a front: a candidate with its outcomes.
 
     Attributes:

@@ -24,6 +24,7 @@ from arachne.model.passes import resuming_passes
 from arachne.model.values import Activation, Array, LayerInfo
 from arachne.search.state import Candidate, SearchResult, SearchState, fitness
 from arachne.tasks import margins
+from arachne.text import Brief
 from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection
 
@@ -38,7 +39,7 @@ MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Selection], "Evaluator"
 
 
 @dataclass(frozen=True, eq=False)
-class Problem:
+class Problem(Brief):
     """Everything a search may use.
 
     Attributes:

@@ -10,6 +10,7 @@ import numpy as np
 
 from arachne.io.stored_values import real, whole
 from arachne.model.values import Address, Array
+from arachne.text import Brief, pluralise
 from arachne.weights.edit import LowRankEdit
 from arachne.weights.selection import Selection, WeightSource
 
@@ -21,7 +22,7 @@ MEMBER_PREFIX = "member/"
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class Candidate(Brief):
     """A patch that a search considered.
 
     Attributes:
@@ -62,6 +63,12 @@ class Candidate:
             held_back: Whether runs that had not seen an input get it right, bool `(inputs,)`.
         """
         return cls(Selection((), np.zeros(0)), np.zeros(0), deficits, made_by, held_back, edit)
+
+    @property
+    def headline(self) -> str:
+        """`35 weights in fc1, by low-rank`."""
+        made = f", by {self.made_by}" if self.made_by else ""
+        return f"{pluralise(self.changed_weights, 'weight')} in {', '.join(self.layers) or 'no layer'}{made}"
 
     @property
     def addresses(self) -> tuple[Address, ...]:
@@ -130,7 +137,7 @@ class Generation:
 
 
 @dataclass(frozen=True, eq=False)
-class SearchState:
+class SearchState(Brief):
     """Everything a search needs to continue: named arrays and plain values, which can be written to a file.
 
     The generator of random numbers is not part of it. The caller of the loop owns it, and stores
@@ -204,7 +211,7 @@ def each_generation(on_generation: OnGeneration, reported: int = 0) -> OnState:
 
 
 @dataclass(frozen=True, eq=False)
-class SearchResult:
+class SearchResult(Brief):
     """The result of a search: one candidate, or a front of several.
 
     Attributes:
@@ -222,6 +229,11 @@ class SearchResult:
     history: tuple[Generation, ...]
     stopped: str
     chosen: int = 0
+
+    @property
+    def headline(self) -> str:
+        """The number of candidates, and why the search ended."""
+        return f"{pluralise(len(self.front), 'candidate')}, {self.stopped}; chosen: {self.candidate.headline}"
 
     @property
     def candidate(self) -> Candidate:

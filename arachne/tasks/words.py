@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from arachne.text import Brief
+
 
 @dataclass(frozen=True)
-class Words:
+class Words(Brief):
     """The words of a task in sentences and tables; where there are two, one input does the first, several the other.
 
     Attributes:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from arachne.model.values import Array, Weights
+from arachne.text import Brief
 from arachne.weights.selection import Selection, WeightSource
 from arachne.weights.storage import FILE_STORAGES, IntegerGrid, Storage
 
@@ -17,7 +18,7 @@ BLOCK = 1 << 20
 """How many weights of a matrix are changed at a time."""
 
 
-class Edit(ABC):
+class Edit(Brief, ABC):
     """A change of weights that can be applied to whole parameters."""
 
     @property

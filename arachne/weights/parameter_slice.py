@@ -8,11 +8,12 @@ from functools import cached_property
 import numpy as np
 
 from arachne.model.values import Array
+from arachne.text import Brief
 from arachne.weights.storage import Storage
 
 
 @dataclass(frozen=True, eq=False)
-class ParameterSlice:
+class ParameterSlice(Brief):
     """The selected weights that lie in one parameter.
 
     Attributes:

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 
 from arachne.model.values import Address, Array, LayerInfo, Weights
+from arachne.text import Brief
 from arachne.weights.parameter_slice import ParameterSlice, unravel
 from arachne.weights.storage import STORAGES
 
@@ -34,7 +35,7 @@ class WeightSource(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Selection:
+class Selection(Brief):
     """Which weights may change: arrays inside, `Address` objects only at the border.
 
     Parameters come in order of execution, then by name; weights in the order of the flattened parameter. Two selections
