@@ -14,8 +14,8 @@ from onnx import AttributeProto, FunctionProto, GraphProto, ModelProto, NodeProt
 
 from arachne.errors import ModelError, UnsafeModelError
 from arachne_onnx.graph import FREE_SIZE
-from arachne_onnx.support_vectors import check_support_vectors
-from arachne_onnx.trees import check_trees
+from arachne_onnx.support_vectors import MACHINES, check_support_vectors
+from arachne_onnx.trees import TREES, check_trees
 
 MAX_NODES, MAX_DEPTH = 20_000, 64
 """How many nodes a model may have once its functions are written out, and how deep functions may call each other."""
@@ -86,6 +86,10 @@ def check_model(model: ModelProto) -> None:
                     _check_tensor(value, f"of the node '{node.name or node.op_type}'", beside=value is attribute.t)
     _check_inputs(model.graph)
     _check_count(model)
+    inside = (graph.node for graph in itertools.islice(_graphs(model.graph), 1, None))
+    for node in itertools.chain(*inside, *(every_node(function.node) for function in model.functions)):
+        if node.op_type in TREES | MACHINES:
+            raise ModelError(f"the model has its '{node.op_type}' in a branch or a function, where it is not checked")
     check_trees(model.graph)
     check_support_vectors(model.graph)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from onnx import GraphProto, NodeProto, helper
+from onnx import GraphProto, NodeProto
 
 from arachne.errors import ModelError
-from arachne_onnx.trees import count_columns
+from arachne_onnx.trees import sound_nodes
+
+MACHINES = frozenset({"SVMClassifier"})
 
 KERNEL_NUMBERS = 3
 """Numbers of a kernel: gamma, coef0 and degree."""
@@ -23,20 +25,13 @@ def check_support_vectors(graph: GraphProto) -> None:
     Raises:
         ModelError: There is one.
     """
-    for node in graph.node:
-        if node.op_type == "SVMClassifier" and node.domain == "ai.onnx.ml":
-            values = {one.name: helper.get_attribute_value(one) for one in node.attribute}
-            try:
-                sound = _is_sound(values, count_columns(graph, node))
-            except (TypeError, KeyError, ValueError):
-                sound = False
-            if not sound:
-                raise ModelError("the lists of the model's support vectors do not fit each other or its input")
-            if _scores_pairs(graph, node, values):
-                raise ModelError(
-                    "the model scores pairs of classes, one against one; export it with decision_function_shape='ovr', "
-                    "which scores each class"
-                )
+    message = "the lists of the model's support vectors do not fit each other or its input"
+    for node, values in sound_nodes(graph, MACHINES, _is_sound, message):
+        if _scores_pairs(graph, node, values):
+            raise ModelError(
+                "the model scores pairs of classes, one against one; export it with decision_function_shape='ovr', "
+                "which scores each class"
+            )
 
 
 def _is_sound(values: Mapping[str, Any], columns: int) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from onnx import GraphProto, NodeProto, helper
@@ -24,15 +24,29 @@ def check_trees(graph: GraphProto) -> None:
     Raises:
         ModelError: There is one.
     """
+    message = "the model's trees contradict themselves, or read columns that are not in its input"
+    for _ in sound_nodes(graph, TREES, _is_sound, message):
+        pass
+
+
+def sound_nodes(
+    graph: GraphProto, operators: frozenset[str], is_sound: Callable[[Mapping[str, Any], int], bool], message: str
+) -> Iterator[tuple[NodeProto, Mapping[str, Any]]]:
+    """Yield nodes of `ai.onnx.ml` with their attributes, after checking these and the columns of the input.
+
+    Raises:
+        ModelError: One is not sound.
+    """
     for node in graph.node:
-        if node.op_type in TREES and node.domain == "ai.onnx.ml":
+        if node.op_type in operators and node.domain == "ai.onnx.ml":
             values = {one.name: helper.get_attribute_value(one) for one in node.attribute}
             try:
-                sound = _is_sound(values, count_columns(graph, node))
+                sound = is_sound(values, _columns(graph, node))
             except (TypeError, KeyError, ValueError):
                 sound = False
             if not sound:
-                raise ModelError("the model's trees contradict themselves, or read columns that are not in its input")
+                raise ModelError(message)
+            yield node, values
 
 
 def _is_sound(values: Mapping[str, Any], columns: int) -> bool:
@@ -76,7 +90,7 @@ def _are_trees(trees: Sequence[int], lists: Sequence[Any], rows: Mapping[tuple[i
     return all(count == (0 if at in roots else 1) for at, count in enumerate(parents))
 
 
-def count_columns(graph: GraphProto, node: NodeProto) -> int:
+def _columns(graph: GraphProto, node: NodeProto) -> int:
     """Return how many columns the input of a node has; -1 where that is not known."""
     makers = {name: other for other in graph.node for name in other.output}
     name = node.input[0]

@@ -166,3 +166,29 @@ def test_machines_whose_lists_do_not_fit_are_refused(name: str, change: Any) -> 
     change(next(one for one in node.attribute if one.name == name))
     with pytest.raises(ModelError, match="the lists of the model's support vectors do not fit"):
         arachne.scan(model, (np.zeros((4, 4), np.float32), np.zeros(4, np.int64)))
+
+
+def test_trees_in_a_function_are_refused() -> None:
+    model = tree()
+    (node,) = model.graph.node
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 3)]
+    function = helper.make_function("own", "Hidden", list(node.input), list(node.output), [node], opsets)
+    call = helper.make_node("Hidden", list(node.input), list(node.output), domain="own")
+    del model.graph.node[:]
+    model.graph.node.append(call)
+    model.functions.append(function)
+    model.opset_import.append(helper.make_opsetid("own", 1))
+    with pytest.raises(ModelError, match="'TreeEnsembleClassifier' in a branch or a function, where it is not checked"):
+        arachne.scan(model, (np.zeros((4, 4), np.float32), np.zeros(4, np.int64)))
+
+
+def test_trees_in_a_branch_are_refused() -> None:
+    model = tree()
+    (node,) = model.graph.node
+    branch = helper.make_graph([node], "branch", [], list(model.graph.output))
+    always = helper.make_node("Constant", [], ["yes"], value=onnx.numpy_helper.from_array(np.array(True), "yes"))
+    call = helper.make_node("If", ["yes"], list(node.output), then_branch=branch, else_branch=branch)
+    del model.graph.node[:]
+    model.graph.node.extend([always, call])
+    with pytest.raises(ModelError, match="'TreeEnsembleClassifier' in a branch or a function, where it is not checked"):
+        arachne.scan(model, (np.zeros((4, 4), np.float32), np.zeros(4, np.int64)))
