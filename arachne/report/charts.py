@@ -240,13 +240,18 @@ def group_bar(row: Mapping[str, Any], scale: tuple[float, float]) -> Markup:
 
 
 def weight_map(layer: Mapping[str, Any]) -> Markup:
-    """A layer's matrix as a rectangle, rows are outputs, with its changed weights as dots."""
+    """A layer's matrix, rows are outputs: changed weights as dots, a change of it all as shades."""
     rows = layer["shape"][0] if layer["shape"] else 1
     columns = math.prod(layer["shape"][1:]) if len(layer["shape"]) > 1 else 1
     changed = pluralise(layer["changed"], "changed weight")
     title = f"{changed} in {layer['parameter']} of {layer['name']}, {rows} by {columns}"
     drawing = Drawing(120, 72, title, css="map")
     drawing.add("rect", x=1, y=1, width=118, height=70, rx=3, cls="matrix")
+    for row, shares in enumerate(shades := layer.get("shades", ())):
+        high, wide = 68 / len(shades), 116 / len(shares)
+        for column, share in enumerate(shares):
+            cell = {"x": 2 + column * wide, "y": 2 + row * high, "width": wide, "height": high}
+            drawing.add("rect", **cell, opacity=float(share), cls="shade")
     for row, column in layer["marks"]:
         x, y = 4 + 112 * (column + 0.5) / columns, 4 + 64 * (row + 0.5) / rows
         drawing.dot(x, y, f"row {row}, column {column}", r=3 if len(layer["marks"]) <= CROWDED else 1.4, cls="mark")

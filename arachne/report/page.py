@@ -13,6 +13,7 @@ from arachne.evidence import ChangedInputs, Evidence, LabelNoise, PartEvidence
 from arachne.model.values import Address, Array, LayerInfo, batches
 from arachne.report.front_page import front_object
 from arachne.report.json import clean
+from arachne.report.layer_maps import layer_maps
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows, change_of
 from arachne.report.pictures import show_inputs
 
@@ -29,7 +30,6 @@ MOST_SHOWN = 50
 MOST_DOUBTFUL = 12
 MOST_WEIGHTS = 200
 MAX_TOUCHED_ROWS = 24
-MOST_MARKS = 1000
 MOST_CLASSES = 30
 CELLS = (64, 44)
 """Columns and rows of the grid that localisation's cloud of weights is drawn as, however large the model is."""
@@ -93,7 +93,7 @@ def page_object(
             "saliency": list(saliency),
             "weights": _weights(patch, localisation, connections or {}),
             "directions": list(directions),
-            "layers": _layers(layers, patch),
+            "layers": layer_maps(layers, patch),
             "localisation": None if localisation is None else _localisation(localisation),
             "search": None if search is None else _search(search),
         }
@@ -243,37 +243,6 @@ def _in_deviations(entry: WeightChange, spread: Mapping[tuple[str, str], float])
     """A change in standard deviations of the weights of its parameter, where those are known."""
     deviation = spread.get((entry.address.layer, entry.address.parameter))
     return change_of(entry) / deviation if deviation else None
-
-
-def _layers(layers: Sequence[LayerInfo], patch: Patch | None) -> list[dict[str, Any]]:
-    entries = [] if patch is None else sorted(patch.entries, key=lambda entry: -abs(change_of(entry)))
-    whole = {} if patch is None else {change.tensor.layer: change.weights for change in patch.low_rank}
-    drawn = []
-    for info in layers:
-        marks = [entry.address for entry in entries if entry.address.layer == info.name]
-        main = marks[0].parameter if marks else next(iter(info.parameters), None)
-        drawn.append(
-            {
-                "name": info.name,
-                "kind": info.kind,
-                "size": sum(parameter.size for parameter in info.parameters.values()),
-                "parameter": main,
-                "shape": info.parameters[main].shape if main else (),
-                "changed": len(marks) + whole.get(info.name, 0),
-                "marks": [
-                    (address.index[0], _column(address.index, info.parameters[address.parameter].shape))
-                    for address in marks[:MOST_MARKS]
-                    if address.parameter == main
-                ],
-                "followed_by": info.followed_by or (),
-            }
-        )
-    return drawn
-
-
-def _column(index: tuple[int, ...], shape: tuple[int, ...]) -> int:
-    """Where a weight stands in its row when everything behind the first axis is laid out flat."""
-    return int(np.ravel_multi_index(index[1:], shape[1:])) if len(shape) > 1 else 0
 
 
 def _localisation(found: Localisation) -> dict[str, Any]:

@@ -10,8 +10,10 @@ from arachne.evidence.connections import describe_connections
 from arachne.model.values import Array
 from arachne.patch import Patch
 from arachne.patch.low_rank import LowRankChange
+from arachne.report.charts import weight_map
 from arachne.report.direction_objects import direction_objects
 from arachne.report.direction_rows import direction_lines, directions_of
+from arachne.report.layer_maps import MOST_SHADES, layer_maps, shades_of
 from arachne.testing import ReferenceBackend, mlp
 from arachne.weights.edit import LowRankEdit
 from arachne.weights.storage import STORAGES
@@ -54,6 +56,31 @@ def test_a_direction_is_told_by_its_largest_ends_whatever_the_scale_of_its_vecto
     assert direction_lines(small) == direction_lines(large) == [told]
     (one,) = directions_of(small)
     np.testing.assert_allclose(np.outer(one.moves, one.detector), small.edit.left @ small.edit.right.T, rtol=1e-6)
+
+
+def test_shades_are_the_lengths_of_the_change_in_the_cells_of_a_coarse_grid() -> None:
+    rng = np.random.default_rng(4)
+    edit = LowRankEdit("fc1", "weight", rng.normal(size=(40, 2)), rng.normal(size=(64, 2)), STORAGES["float32"])
+    change = np.asarray(edit.left, np.float64) @ np.asarray(edit.right, np.float64).T
+    plain = np.array(
+        [
+            [np.linalg.norm(cell) for cell in np.array_split(rows, MOST_SHADES[1], axis=1)]
+            for rows in np.array_split(change, MOST_SHADES[0])
+        ]
+    )
+    np.testing.assert_allclose(shades_of(edit), plain / plain.max(), rtol=1e-6)
+
+
+def test_a_layer_that_changes_as_a_whole_is_drawn_in_shades(backend: ReferenceBackend) -> None:
+    edit = edit_of({3: 1.0}, {2: 0.5, 4: 0.25})
+    whole, other = layer_maps(backend.layers, Patch.of_edits(backend, [edit]))
+    assert (whole["marks"], whole["parameter"], other["shades"]) == ([], "weight", [])
+    shades = np.array(whole["shades"])
+    assert np.flatnonzero(shades.any(axis=1)).tolist() == [2, 4]
+    assert np.flatnonzero(shades.any(axis=0)).tolist() == [1]
+    drawn = weight_map(whole)
+    assert drawn.count('class="shade"') == shades.size
+    assert weight_map({**whole, "shades": []}) == weight_map({key: whole[key] for key in whole if key != "shades"})
 
 
 def test_the_largest_comes_first_and_the_rest_are_counted(backend: ReferenceBackend) -> None:
