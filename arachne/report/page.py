@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from arachne.evidence import ChangedInputs, Evidence, LabelNoise, PartEvidence
-from arachne.model.values import Address, Array, LayerInfo, batches
+from arachne.model.values import Address, Array, LayerInfo
 from arachne.report.front_page import front_object
 from arachne.report.json import clean
 from arachne.report.layer_maps import layer_maps
+from arachne.report.localisation_object import localisation_object
 from arachne.report.patch_rows import MAX_LISTED_WEIGHTS, all_rows, change_of
 from arachne.report.pictures import show_inputs
 
@@ -31,11 +32,6 @@ MOST_DOUBTFUL = 12
 MOST_WEIGHTS = 200
 MAX_TOUCHED_ROWS = 24
 MOST_CLASSES = 30
-CELLS = (64, 44)
-"""Columns and rows of the grid that localisation's cloud of weights is drawn as, however large the model is."""
-
-BLOCK = 1 << 20
-"""Weights looked at together, so that a large layer needs little memory beside its scores."""
 
 
 def page_object(
@@ -94,7 +90,7 @@ def page_object(
             "weights": _weights(patch, localisation, connections or {}),
             "directions": list(directions),
             "layers": layer_maps(layers, patch),
-            "localisation": None if localisation is None else _localisation(localisation),
+            "localisation": None if localisation is None else localisation_object(localisation),
             "search": None if search is None else _search(search),
         }
     )
@@ -243,63 +239,6 @@ def _in_deviations(entry: WeightChange, spread: Mapping[tuple[str, str], float])
     """A change in standard deviations of the weights of its parameter, where those are known."""
     deviation = spread.get((entry.address.layer, entry.address.parameter))
     return change_of(entry) / deviation if deviation else None
-
-
-def _localisation(found: Localisation) -> dict[str, Any]:
-    scores = [found.score(address) for address in found.suspects.addresses] if found.scores else []
-    points = np.array(scores).reshape(-1, 2)
-    return {
-        "method": found.method,
-        "candidates": found.n_candidates,
-        "weights": len(found.suspects),
-        "front": found.front,
-        "suspects": [
-            {"address": str(address), "gradient_loss": loss, "forward_impact": impact, "on_front": bool(front)}
-            for address, (loss, impact), front in zip(
-                found.suspects.addresses if scores else (), scores, _not_dominated(points), strict=True
-            )
-        ],
-        "cloud": _cloud(found) if found.scores else None,
-    }
-
-
-def _not_dominated(points: Array) -> Array:
-    """Which suspects no other suspect dominates. That is the first front, because all of it is among the suspects."""
-    at_least: Array = np.all(points[None] >= points[:, None], axis=2)
-    above: Array = np.any(points[None] > points[:, None], axis=2)
-    return np.asarray(~np.any(at_least & above, axis=1))
-
-
-def _cloud(found: Localisation) -> dict[str, Any]:
-    """How many weights have which scores: counts on a grid over eight decades below the largest, zeros in cell 0."""
-    tops = [max(float(np.max(getattr(part, name), initial=0)) for part in found.scores) for name in _SCORES]
-    highs = [np.log10(top) if top > 0 else 0.0 for top in tops]
-    decades = 8
-    counts = np.zeros((CELLS[0], CELLS[1]), dtype=np.int64)
-    for part in found.scores:
-        losses, impacts = part.gradient_loss.ravel(), part.forward_impact.ravel()
-        for block in batches(len(part), BLOCK):
-            column = _cell(losses[block], highs[0], decades, CELLS[0])
-            row = _cell(impacts[block], highs[1], decades, CELLS[1])
-            counts += np.bincount(column * CELLS[1] + row, minlength=counts.size).reshape(counts.shape)
-    columns, rows = np.nonzero(counts)
-    return {
-        "high": highs,
-        "decades": decades,
-        "cells": CELLS,
-        "counts": np.stack([columns, rows, counts[columns, rows]], axis=1),
-    }
-
-
-_SCORES = ("gradient_loss", "forward_impact")
-
-
-def _cell(scores: Array, high: float, decades: float, cells: int) -> Array:
-    logs = np.full(scores.shape, -np.inf)
-    np.log10(scores, out=logs, where=scores > 0)
-    share = np.maximum((logs - (high - decades)) / decades, 0)
-    numbers = np.clip(np.floor(share * (cells - 1)) + 1, 1, cells - 1).astype(np.int64)
-    return np.asarray(numbers * (scores > 0))
 
 
 def _search(search: SearchResult) -> dict[str, Any]:
