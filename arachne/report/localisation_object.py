@@ -1,4 +1,4 @@
-"""What localisation found, as the page shows it: the suspects one by one, all other weights as counts on a grid."""
+"""Localisation for the page: the suspects one by one, all other weights as counts on a grid."""
 
 from __future__ import annotations
 
