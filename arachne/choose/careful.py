@@ -69,7 +69,7 @@ class Points:
         folded = [one.out_of_fold is not None for one in points]
         shares = np.array([share_broken(one) for one in points])
         fitted = [0.0 if own else one.seen.breakage.value for one, own in zip(points, folded, strict=True)]
-        leads = np.array([lead * (one.candidate.edit is not None) for one in points])
+        leads = np.array([lead * changes_matrices(one) for one in points])
         judged = points[0].selection_outcome
         totals = judged.breakage.total, judged.repair.total
         return cls(shares, np.array(fitted), order_of(points), leads, *totals)
@@ -157,10 +157,16 @@ def pick_best(gains: Array, broken: Array, order: Array, close: float) -> int:
 
 def order_of(points: Sequence[MeasuredCandidate]) -> Array:
     """Return the ranks of points among equals `(points,)`: single weights, minimised ones, then small changes."""
-    keys = [(one.candidate.edit is not None, one.minimised_from is None, one.size) for one in points]
+    keys = [(changes_matrices(one), one.minimised_from is None, one.size) for one in points]
     ranks = np.empty(len(keys), np.int64)
     ranks[sorted(range(len(keys)), key=keys.__getitem__)] = np.arange(len(keys))
     return ranks
+
+
+def changes_matrices(point: MeasuredCandidate) -> bool:
+    """Tell whether a point changes whole matrices: along directions, or because its searcher does."""
+    name = point.candidate.made_by
+    return point.candidate.edit is not None or (name in SEARCHERS.ours and SEARCHERS.get(name).CHANGES_MATRICES)
 
 
 def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:

@@ -190,6 +190,7 @@ SEARCHERS = Table(
         "erase": "arachne.search:Erase",
         "front": "arachne.search:Front",
         "gate": "arachne.search:Gate",
+        "gates": "arachne.search:Gates",
         "last-layer": "arachne.search:LastLayer",
         "low-rank": "arachne.search:LowRank",
         "margin": "arachne.search:MarginSearch",

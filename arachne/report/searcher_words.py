@@ -15,6 +15,7 @@ WORDS: Mapping[str, str] = {
     "margin@wide": "many weights at once",
     "erase": "one direction taken out of a layer",
     "gate": "a hidden unit that fires where the fault is",
+    "gates": "hidden units that fire where the fault is",
     "low-rank": "a few directions of a layer",
     "norms": "normalisation statistics",
     "de": "differential evolution",

@@ -7,6 +7,7 @@ from arachne.search.de import DifferentialEvolution
 from arachne.search.erase import Erase
 from arachne.search.front import Front
 from arachne.search.gate import Gate
+from arachne.search.gates import Gates
 from arachne.search.last_layer import LastLayer
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import (
@@ -31,6 +32,7 @@ __all__ = [
     "Erase",
     "Front",
     "Gate",
+    "Gates",
     "Generation",
     "LastLayer",
     "LowRank",

@@ -65,16 +65,7 @@ class Gate(DirectionSearch):
         Raises:
             UsageError: The model has none whose units can be gates, or the user does not allow the change.
         """
-        info, last = hidden_dense(problem)[0], problem.backend.layers[-1]
-        problem.allowed_layers([last], f"the last layer, '{last.name}'")
-        if info.name != problem.backend.layers[-2].name or not is_in_tail(problem.tail, (info.name, "weight")):
-            raise UsageError("the model does not end in a hidden dense layer that may change, and one of its scores")
-        functions = chain(info.followed_by) or ()
-        ends = apply(functions, np.array([-FAR, FAR], np.float32))
-        if not np.allclose(ends, [0, FAR], atol=1e-3) or "bias" not in info.parameters:
-            raise UsageError(f"no unit of '{info.name}' can be one that fires above a threshold alone")
-        if any(one.is_quantised for one in (info, last)):
-            raise UsageError("the dense layers at the end hold whole numbers, whose range is that of their weights")
+        info = find_gates_layer(problem)
         if self._most_read(problem) < 1:
             raise UsageError(f"a unit and its outputs have more than {problem.max_weights:,} weights")
         return [info]
@@ -166,6 +157,25 @@ class Gate(DirectionSearch):
         return made
 
 
+def find_gates_layer(problem: Problem) -> LayerInfo:
+    """Return the last hidden layer.
+
+    Raises:
+        UsageError: The model has none whose units can be gates, or the user does not allow the change.
+    """
+    info, last = hidden_dense(problem)[0], problem.backend.layers[-1]
+    problem.allowed_layers([last], f"the last layer, '{last.name}'")
+    if info.name != problem.backend.layers[-2].name or not is_in_tail(problem.tail, (info.name, "weight")):
+        raise UsageError("the model does not end in a hidden dense layer that may change, and one of its scores")
+    functions = chain(info.followed_by) or ()
+    ends = apply(functions, np.array([-FAR, FAR], np.float32))
+    if not np.allclose(ends, [0, FAR], atol=1e-3) or "bias" not in info.parameters:
+        raise UsageError(f"no unit of '{info.name}' can be one that fires above a threshold alone")
+    if any(one.is_quantised for one in (info, last)):
+        raise UsageError("the dense layers at the end hold whole numbers, whose range is that of their weights")
+    return info
+
+
 @dataclass(frozen=True, eq=False)
 class _Unit:
     """A hidden unit.
@@ -193,12 +203,26 @@ def _unit(problem: Problem, info: LayerInfo) -> _Unit:
     if info.name not in kept and problem.tail is not None:
         functions = chain(info.followed_by) or ()
         weight = np.asarray(problem.backend.read_weights(problem.backend.layers[-1].name)["weight"], np.float32)
+        number = int(np.argmin(measure_uses(problem, info)))
+        leaving = np.asarray(problem.tail.leaving(info.name)[:, number])
+        kept[info.name] = _Unit(number, leaving, weight[:, number], functions)
+    return kept[info.name]
+
+
+def measure_uses(problem: Problem, info: LayerInfo) -> Array:
+    """Return how far each unit moves the scores of right inputs apart, as a root of mean squares `(units,)`."""
+    kept: dict[str, Array] = problem.shared.setdefault("uses of units", {})
+    if info.name not in kept:
+        if problem.tail is None:
+            raise ValueError("the model has no dense tail")
+        functions = chain(info.followed_by) or ()
+        weight = np.asarray(problem.backend.read_weights(problem.backend.layers[-1].name)["weight"], np.float32)
         leaving, positive = problem.tail.leaving(info.name), problem.fitness_inputs.of_kind("positive")
         rows, squares = np.flatnonzero(positive), np.zeros(weight.shape[1])
         for part in batches(len(rows), TAIL_BATCH):
             squares += np.square(apply(functions, leaving[rows[part]]), dtype=np.float64).sum(axis=0)
-        number = int(np.argmin(np.sqrt(squares) * np.linalg.norm(weight - weight.mean(axis=0), axis=0)))
-        kept[info.name] = _Unit(number, np.asarray(leaving[:, number]), weight[:, number], functions)
+        sizes = np.linalg.norm(weight - weight.mean(axis=0), axis=0)
+        kept[info.name] = np.sqrt(squares / max(1, len(rows))) * sizes
     return kept[info.name]
 
 

@@ -94,6 +94,7 @@ class Pool(Searcher):
             "margin@hidden",
             "margin@fisher",
             "low-rank",
+            "gates",
             "margin@conv",
             "margin@embeddings",
             "tune@anchored",

@@ -91,6 +91,7 @@ CASES: dict[str, tuple[str, str, Settings]] = {
     ),
     "mlp-erase": ("mlp", "*:8", search_with("erase", strengths=16)),
     "mlp-gate": ("mlp", "top:1", search_with("gate")),
+    "mlp-gates": ("mlp", "top:1", search_with("gates", **SHORT)),
     "mlp-low-rank": ("mlp", "*:8", search_with("low-rank", steps=64, folds=2)),
     "sick-norms": ("sick", "*:*", search_with("norms")),
     "mlp-rounds": (

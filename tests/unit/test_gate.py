@@ -1,4 +1,4 @@
-"""Gate: the least used unit becomes one that fires where the fault is; others keep what they do."""
+"""Gates: the least used units become ones that fire where the fault is; others keep what they do."""
 
 from __future__ import annotations
 
@@ -18,9 +18,12 @@ from arachne.localise import RandomChoice
 from arachne.model.values import Array
 from arachne.results.result import RepairResult
 from arachne.scoring.evaluators import FastEvaluator
-from arachne.search import Gate, Pool, Problem, Searcher
+from arachne.scoring.functions import SLOPES
+from arachne.search import Gate, Gates, Pool, Problem, Searcher
 from arachne.search.build import build_problem
 from arachne.search.direction_search import Site
+from arachne.search.gate import measure_uses
+from arachne.search.gates import Head
 from arachne.settings import Settings, make_searcher
 from arachne.testing import Network, ReferenceBackend
 from arachne.testing.networks import mlp
@@ -72,6 +75,18 @@ def repair(backend: ReferenceBackend, data: LabelledData, searcher: Searcher | N
     return arachne.repair(backend, data, "group:stuck=True", settings=settings)
 
 
+def add_dead_units(layers: list[Dense], count: int) -> list[Dense]:
+    """Put units behind the others that no digit makes fire."""
+    first, last = layers
+    assert first.bias is not None
+    weight = np.vstack([first.weight, np.full((count, 64), -0.1, np.float32)])
+    bias = np.append(first.bias, np.full(count, -1, np.float32))
+    return [
+        replace(first, weight=weight, bias=bias),
+        replace(last, weight=np.hstack([last.weight, np.ones((10, count), np.float32)])),
+    ]
+
+
 def unit_of(result: RepairResult) -> int:
     (unit,) = {entry.address.index[0] for entry in result.patch.entries if entry.address.layer == "first"}
     return unit
@@ -102,9 +117,63 @@ def test_a_dead_unit_takes_the_fault_back_and_breaks_little(layers: list[Dense],
     assert max(read, key=lambda entry: abs(entry.new - entry.old)).address.index[1] == STUCK
 
 
-def test_inputs_below_the_threshold_keep_their_scores_to_the_bit(layers: list[Dense], data: LabelledData) -> None:
+def test_dead_units_are_trained_together_to_take_the_fault_back(layers: list[Dense], data: LabelledData) -> None:
+    backend = backend_of(add_dead_units(layers, 3))
+    dead = np.flatnonzero(~(backend.activations(data.inputs, "first")[0].leaving > 0).any(axis=0))
+    result = repair(backend, data, make_searcher("gates"))
+    held = result.evidence.held_out
+    assert held.repaired > 0.5 * held.negatives > 25
+    assert held.broken <= 0.02 * held.positives
+    problem, search = problem_of(backend, data), Gates(steps=32, folds=2)
+    state = search.begin(problem, rng=np.random.default_rng(0))
+    for _ in range(search.folds):
+        state = search.step(problem, state, rng=np.random.default_rng(0))
+    judged = state.arrays["0: judged"]
+    assert judged.shape == (2 * 32 // 8, len(problem.fitness_inputs))  # of one unit first, and then of all
+    site = search.sites(problem)[0]
+    (candidate,) = search.candidates(problem, state.arrays, [(site, 0, len(judged) - 1, judged[-1])])
+    uses = measure_uses(problem, problem.backend.info("first"))
+    spare = np.argsort(uses, kind="stable")[: min(search.units, int((uses <= 0.05 * problem.margin_unit).sum()))]
+    assert set(dead.tolist()) <= set(spare.tolist())
+    for axis, layer in enumerate(("first", "last")):
+        units = {address.index[axis] for address in candidate.addresses if address.layer == layer}
+        assert units == set(spare.tolist())
+
+
+def test_the_gradient_of_units_is_the_slope_of_their_loss() -> None:
+    rng = np.random.default_rng(0)
+    columns, without, along = (rng.standard_normal(shape) for shape in ((3, 2), (5, 3), (5, 4)))
+    head = Head(np.arange(2), columns, without, 0.7, (np.tanh,), SLOPES[np.tanh])
+    trained, wanted, rows = rng.standard_normal((4 + 1 + 3, 2)) / 10, rng.standard_normal((5, 3)), np.arange(5)
+    found = head.gradient(trained, along, rows, lambda scores, part: wanted[part])
+    for at in np.ndindex(trained.shape):
+        step = np.zeros_like(trained)
+        step[at] = 1e-6
+        ahead, behind = (head.scores(trained + sign * step, along, rows) for sign in (1, -1))
+        np.testing.assert_allclose(found[at], ((ahead - behind) * wanted).sum() / 2e-6, rtol=1e-5, atol=1e-8)
+
+
+def test_units_that_are_needed_are_left_alone_but_for_one(layers: list[Dense], data: LabelledData) -> None:
+    first, last = layers
+    assert first.bias is not None
+    problem = problem_of(backend_of(layers), data)
+    used = measure_uses(problem, problem.backend.info("first")) > 0.05 * problem.margin_unit
+    kept = [
+        replace(first, weight=first.weight[used], bias=first.bias[used]),
+        replace(last, weight=last.weight[:, used]),
+    ]
+    result = repair(backend_of(kept), data, make_searcher("gates"))
+    assert result.search.front
+    for one in result.search.front:
+        assert len({address.index[0] for address in one.addresses if address.layer == "first"}) <= 1
+
+
+@pytest.mark.parametrize("name", ["gate", "gates"])
+def test_inputs_below_the_threshold_keep_their_scores_to_the_bit(
+    name: str, layers: list[Dense], data: LabelledData
+) -> None:
     backend = backend_of(layers)
-    result = repair(backend, data)
+    result = repair(backend, data, make_searcher(name))
     before = backend.forward(data.inputs)
     with result.patch.apply_temporarily(backend):
         after, fires = (

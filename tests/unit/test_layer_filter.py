@@ -25,6 +25,7 @@ SHORT: dict[str, dict[str, Any]] = {
     "margin@wide": {"wide_weights": 20},
     "low-rank": {"steps": 32, "folds": 2},
     "erase": {"strengths": 8, "folds": 2},
+    "gates": {"steps": 32, "folds": 2},
 }
 NETWORKS = {"margin@conv": "cnn", "margin@embeddings": "words", "norms": "sick"}
 """Networks of searchers that need a kind of layer; the others repair a network of two dense layers."""
@@ -32,7 +33,7 @@ NETWORKS = {"margin@conv": "cnn", "margin@embeddings": "words", "norms": "sick"}
 ALWAYS = {"apricot", "mode", "deepfault"}
 """Searchers that train the whole model, and are refused where a layer may not change."""
 
-OF_TWO_LAYERS = {"gate"}
+OF_TWO_LAYERS = {"gate", "gates"}
 """The searchers that change several layers or none."""
 
 ONLY_IN = {

@@ -59,6 +59,7 @@ MEMBERS = {
     "margin@fisher": Member("mlp", "*:8", ("first", "head"), SHORT),
     "erase": Member("mlp", "*:8", ("first", "head"), {"strengths": 8, "folds": 2}),
     "gate": Member("mlp", "top:1", ("first", "head"), {"folds": 2}, together=True),
+    "gates": Member("mlp", "top:1", ("first", "head"), SHORT, together=True),
     "low-rank": Member("mlp", "*:8", ("first", "head"), SHORT),
     "margin@conv": Member("cnn", "top:2", ("first",), SHORT),
     "margin@embeddings": Member("words", "top:2", ("table",), SHORT),
@@ -165,7 +166,8 @@ def test_it_changes_biases_only_where_they_count_as_weights(name: str) -> None:
     front = repair(name).search.front
     changed = {address.parameter for one in front for address in one.addresses}
     changed |= {one.edit.parameter for one in front if one.edit is not None}
-    whole = {"bias": {"bias"}, "last-layer": {"weight", "bias"}, "gate": {"weight", "bias"}, "norms": {"scale", "bias"}}
+    both = {"weight", "bias"}
+    whole = {"bias": {"bias"}, "last-layer": both, "gate": both, "gates": both, "norms": {"scale", "bias"}}
     assert changed <= whole.get(name, {"weight"})
 
 
