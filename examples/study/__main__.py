@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from arachne.errors import UsageError
-from examples.study import budgets, report, verdicts
+from examples.study import budgets, report, verdicts, without_cause
 from examples.study.confusions import most_confused
 from examples.study.faults import BY_NAME, CONFUSION_RANKS, DECIDE, JUDGE
 from examples.study.poisoning import fault_made_by, train_planted
@@ -135,6 +135,7 @@ def parser_of_commands() -> argparse.ArgumentParser:
     measuring.add_argument("--minutes", type=float, help="begin no run after so much time; the next call goes on")
     measuring.add_argument("--results", type=Path, default=RESULTS, help="the folder of the result files")
     commands.add_parser("verdicts", help="how often fresh inputs contradict each word of a verdict")
+    commands.add_parser("without-cause", help="count what judging networks read rightly without the planted cause")
     command.add_commands(commands)
     reporting = commands.add_parser("report", help="the pages of these repairs and of the questions, and their figures")
     reporting.add_argument("--results", type=Path, default=RESULTS.parent, help="the folder of all result files")
@@ -178,6 +179,8 @@ def run(given: argparse.Namespace) -> None:
         page.write(given.results, given.docs / page.PAGE.name)
     elif given.command == "verdicts":
         verdicts.show(RESULTS)
+    elif given.command == "without-cause":
+        without_cause.measure(RESULTS.parent)
     elif given.command == "list":
         show()
     else:

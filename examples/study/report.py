@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
+from arachne.scoring.statistics import Rate
 from arachne.text import pluralise
 from examples.study import report_text as text
+from examples.study import without_cause
 from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
 from examples.study.cells import cell, percent, share, short_cell, table
 from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, JUDGE
@@ -33,16 +35,22 @@ def write(folder: Path = RESULTS, page: Path = PAGE) -> None:
     runs, present = list(read_runs(folder)), list(read_runs(folder.parent / PRESENT))
     page.parent.mkdir(parents=True, exist_ok=True)
     draw(_panels(_of_today(runs, present)), page.parent / FIGURE)
-    page.write_text(page_text(runs, present))
+    page.write_text(page_text(runs, present, without_cause.read(folder.parent)))
 
 
-def page_text(runs: Sequence[Run], present: Sequence[Run] = ()) -> str:
-    """The whole page; `present` are runs of today's default, where there are any, and the others of an earlier one."""
-    judged = _of_today(runs, present)
-    parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", came_out(judged)]
+def page_text(runs: Sequence[Run], present: Sequence[Run] = (), reach: Mapping[str, Rate] | None = None) -> str:
+    """The whole page.
+
+    Args:
+        runs: Runs of an earlier default and of the paper's search.
+        present: Runs of today's default, where there are any.
+        reach: What networks read rightly without the cause, by fault.
+    """
+    judged, reach = _of_today(runs, present), reach or {}
+    parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", came_out(judged, reach)]
     parts += [_group(name, own) for name, own in groups_of(judged).items()]
     parts += [
-        _by_kind(judged),
+        _by_kind(judged, reach),
         _against_de(judged),
         _earlier([run for run in runs if run.part == JUDGE], made_by(AUTO, judged)) if present else "",
         _sets(judged),
@@ -115,7 +123,7 @@ def _searchers(runs: Sequence[Run]) -> str:
     return table(["searcher", *(percent(budget) for budget in BUDGETS), "kept", "weights"], rows)
 
 
-def _by_kind(runs: Sequence[Run]) -> str:
+def _by_kind(runs: Sequence[Run], reach: Mapping[str, Rate]) -> str:
     """The default by what carries the fault, and by subject."""
     auto = made_by(AUTO, runs)
     parts = {run.kind: KIND_NAMES.get(run.kind, run.kind) for run in auto}
@@ -127,9 +135,11 @@ def _by_kind(runs: Sequence[Run]) -> str:
     for name, own in groups.items():
         found = [summarise(own, AUTO, budget) for budget in BUDGETS]
         seconds = f"{np.median([run.seconds for run in own]):.1f}"
-        rows.append([name, str(len({run.fault for run in own})), *map(short_cell, found), seconds])
+        ideal = without_cause.mean_of(reach, [run.fault for run in own])
+        told = "" if ideal is None else share(ideal[0])
+        rows.append([name, str(len({run.fault for run in own})), *map(short_cell, found), told, seconds])
     heads = ["kind, or subject", "faults", *(percent(budget) for budget in BUDGETS)]
-    heads += ["seconds"]
+    heads += ["without the cause", "seconds"]
     return f"## The default by kind of fault and by subject\n\n{text.BY_KIND}\n\n{table(heads, rows)}"
 
 

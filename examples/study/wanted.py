@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
+from arachne.scoring.statistics import Rate
 from examples.study import report_text as text
+from examples.study import without_cause
 from examples.study.budgets import AUTO, BUDGETS, DEFAULT_BUDGET
 from examples.study.cells import interval, percent, share, table, verdict
 from examples.study.runs import Run
@@ -27,12 +29,12 @@ WANTED = ((SYSTEMATIC, 0.001, 0.50), (SYSTEMATIC, 0.005, 0.72), (SYSTEMATIC, 0.0
 WANTED_KEPT, WANTED_SECONDS = 0.85, 6.0
 
 
-def came_out(runs: Sequence[Run]) -> str:
-    """The section: a table, and a sentence for each thing that did not come out."""
+def came_out(runs: Sequence[Run], reach: Mapping[str, Rate]) -> str:
+    """The section: a table, and a sentence for each thing that did not come out; `reach` as for the page."""
     auto = made_by(AUTO, runs)
     rows = [*_repair_rates(auto), *_kept_budgets(auto), *_beside_members(auto), *_time(auto)]
     told = table(["what", "wanted", "measured", "came out"], rows)
-    why = "\n".join(f"- {sentence}" for sentence in _why(auto))
+    why = "\n".join(f"- {sentence}" for sentence in (*_why(auto), *_ideal(auto, reach)))
     return f"## What was wanted, and what came out\n\n{text.CAME_OUT}\n\n{told}" + (f"\n\n{why}" if why else "")
 
 
@@ -71,6 +73,16 @@ def _time(auto: Sequence[Run]) -> Iterator[list[str]]:
         told = f"{np.median(seconds):.1f}, {np.max(seconds):.1f} at most"
         yes = verdict(bool(np.median(seconds) <= WANTED_SECONDS))
         yield ["All: processor seconds of a repair, median", f"≤ {WANTED_SECONDS:g}", told, yes]
+
+
+def _ideal(auto: Sequence[Run], reach: Mapping[str, Rate]) -> Iterator[str]:
+    """What is right without the cause, where that is known, and what the default repairs of the same faults."""
+    known = [run for run in auto if run.fault in reach]
+    found = without_cause.mean_of(reach, [run.fault for run in known])
+    if found is not None:
+        means = [(budget, summarise(known, AUTO, budget)) for budget in BUDGETS]
+        told = ", ".join(f"{share(one.repair.value)} at {percent(budget)}" for budget, one in means if one is not None)
+        yield " ".join(text.WITHOUT_CAUSE.format(reach=share(found[0]), count=found[1], repaired=told).split())
 
 
 def _why(auto: Sequence[Run]) -> Iterator[str]:

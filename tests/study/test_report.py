@@ -7,6 +7,8 @@ import pytest
 pytest.importorskip("torch", reason="the study's subjects are not trained: torch is not installed")
 pytest.importorskip("matplotlib", reason="the figure is not drawn: matplotlib is not installed")
 
+from arachne.scoring.statistics import Rate
+from examples.study import without_cause
 from examples.study.__main__ import main
 from examples.study.budgets import AUTO, BUDGETS, DE, MEMBERS
 from examples.study.report import PAGE, PRESENT, page_text
@@ -97,6 +99,17 @@ def test_searchers_are_compared_on_what_all_of_them_finished() -> None:
     assert line(page_text(runs), "`de`")[2] == "0.20 @ 0.40 %"
 
 
+def test_what_is_right_without_the_cause_stands_beside_what_is_repaired() -> None:
+    runs = [make_run("a", "trigger", 12), make_run("b", "gain", 16), make_run("c", "group", 20)]
+    text = page_text(runs, reach={"a": Rate(14, 20), "b": Rate(18, 20), "not run": Rate(1, 20)})
+    assert "the networks read 0.80 of those that were wrong rightly (mean over the 2 with a mark)" in text
+    assert "the default repairs 0.70 at 0.1 %, 0.70 at 0.5 %" in text
+    assert line(text, "trigger")[-2] == "0.70"
+    assert line(text, "group")[-2] == ""
+    assert "Once the mark" not in page_text(runs)
+
+
 @pytest.mark.skipif(not RESULTS.is_dir(), reason="there are no result files here")
 def test_the_page_in_the_documentation_is_what_the_result_files_say() -> None:
-    assert PAGE.read_text() == page_text(list(read_runs(RESULTS)), list(read_runs(RESULTS.parent / PRESENT)))
+    reach = without_cause.read(RESULTS.parent)
+    assert PAGE.read_text() == page_text(list(read_runs(RESULTS)), list(read_runs(RESULTS.parent / PRESENT)), reach)
