@@ -29,8 +29,8 @@ rightly once the mark is taken out of the input itself. A repair that undid the 
 style of a class (group) cannot be taken out."""
 
 WITHOUT_CAUSE = """Once the mark is taken out of the inputs themselves, the networks read {reach} of those that were
-wrong rightly (mean over the {count} with a mark); the rest are their other mistakes. On these faults the default repairs
-{repaired}."""
+wrong rightly (mean over the {count} with a mark); the rest are their other mistakes. On these faults the default
+repairs {repaired}."""
 
 AGAINST_DE = """`de` is the paper's search. It knows no budget and hands back one patch, so that copies of it with
 three quarters, half and a quarter of the change can be chosen too. All rows are over the faults and seeds it
