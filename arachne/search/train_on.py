@@ -16,7 +16,8 @@ part in them. From there every run goes on as above, with training inputs in eve
 half from those whose scores are nearest to a negative's.
 
 Both are cross-fitted; points differ in how long they train, and in how far they go from the original towards what was
-trained. Steps become shorter towards the end, so that what the last inputs drawn had to say does not stay in the patch.
+trained. `tune@anchored` also goes beyond it, up to twice as far: this costs no step, and is what a large budget is spent
+on. Steps become shorter towards the end, so that what the last inputs drawn had to say does not stay in the patch.
 """
 
 from __future__ import annotations
@@ -66,6 +67,10 @@ FAIR, FAIR_MARGIN, RARITY = 2.0, 0.25, 0.25
 """The weight of a fairness objective at the end of the path; over which share of the unit of margins an input becomes
 right in its loss; and by which power of its frequency an input of a rare class then weighs more."""
 
+BEYOND = (2.0, 1.5)
+"""How many times as far as it trained the anchored search also goes, where no fairness objective is to be met: what
+makes groups even, doubled, makes them uneven the other way."""
+
 NEAREST = 20
 """How many training inputs count as near to a negative."""
 
@@ -93,6 +98,10 @@ class TuneAnchored(GradientSearch):
 
     def length(self, progress: float) -> float:
         return (1 + math.cos(math.pi * progress)) / 2
+
+    def shares(self, problem: Problem) -> tuple[float, ...]:
+        beyond = not (problem.has_objective or self.NEEDS_TRAINING)
+        return (*super().shares(problem), *(BEYOND if beyond else ()))
 
     def select_weights(self, problem: Problem) -> Problem:
         return problem.with_selection("all", lambda: CHOICES["all"](problem))

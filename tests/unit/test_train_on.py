@@ -18,7 +18,7 @@ from arachne.localise import Contrast
 from arachne.scoring.evaluators import FastEvaluator
 from arachne.search import Pool, Problem, TuneAnchored, TuneTraining, pool, train_on
 from arachne.search.build import build_problem
-from arachne.search.cross_fit import select_front
+from arachne.search.cross_fit import CHANGE_SHARES, select_front
 from arachne.search.folds import draw_batch, rows_by_kind
 from arachne.tasks import margins
 from arachne.testing import ReferenceBackend
@@ -116,6 +116,42 @@ def test_the_pool_trains_on_only_where_other_members_do_not_suffice_and_the_mode
     stopped = alone.begin(problem, rng=_rng()).members["tune@anchored"].stopped
     assert stopped is not None
     assert "at least 50 % of the fault" in stopped
+
+
+def test_training_on_is_skipped_only_where_other_members_are_good_at_large_budgets_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    problem, both = small_problem(), Pool(members=("bias", "tune@anchored"))
+
+    def skips(*wanted: tuple[float, float]) -> bool:
+        monkeypatch.setitem(pool.SUFFICIENT_REPAIR, "tune@anchored", wanted)
+        state = both.begin(problem, rng=_rng())
+        while "tune@anchored" not in state.members:
+            state = both.step(problem, state, rng=_rng())
+        return state.members["tune@anchored"].stopped is not None
+
+    assert skips((0.01, 1.0))
+    assert skips((0.01, 1.0), (0.02, 1.0))
+    assert not skips((0.01, 1.0), (1.01, 1.0))
+    assert not skips((0.01, -1.0))
+
+
+def test_points_go_beyond_what_was_trained_but_not_where_groups_are_to_become_even_or_training_inputs_help() -> None:
+    problem, search = small_problem(), TuneAnchored(steps=64, folds=2)
+    assert search.shares(problem) == (*CHANGE_SHARES, *train_on.BEYOND)
+    assert max(train_on.BEYOND) == 2
+    assert TuneTraining().shares(problem) == CHANGE_SHARES
+    sides = np.where(np.arange(len(problem.split.seen)) % 3 == 0, "left", "right")
+    seen = replace(problem.split.seen, data=replace(problem.split.seen.data, columns={"side": sides}))
+    fair = replace(problem, split=replace(problem.split, seen=seen, objective=AccuracyGap(group_column="side")))
+    assert search.shares(fair) == CHANGE_SHARES
+    state = search.step(problem, search.begin(problem, rng=_rng()), rng=_rng())
+    own, aside = search.select_weights(problem), np.flatnonzero(state.arrays["folds"] == 0)
+    twice = own.suspects.values + 2 * (search.folds * state.arrays["path"][0]) * state.arrays["scale"]
+    right = problem.fitness_inputs.correct(own.scorer.scores(twice, aside), aside)
+    at = search.shares(problem).index(2.0)
+    np.testing.assert_array_equal(state.arrays["right"][at, aside], right)
+    assert not np.array_equal(state.arrays["right"][0, aside], right)
 
 
 def test_a_limit_on_accuracy_trains_on_all_errors_whatever_other_members_repair(
