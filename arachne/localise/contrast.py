@@ -31,5 +31,5 @@ class Contrast(Ranked):
         from arachne.localise.contrast_flows import contrasts
         from arachne.localise.linear_maps import LINEAR
 
-        layers = self.filter_by_depth([info for info in self.layers(backend) if info.kind in LINEAR])
+        layers = self.filter_by_depth(backend, part, [info for info in self.layers(backend) if info.kind in LINEAR])
         return contrasts(backend, part, positives, [(info, sorted(self.parameters(info))) for info in layers])

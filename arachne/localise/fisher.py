@@ -46,7 +46,7 @@ class Fisher(Ranked):
     def _scores(self, backend: ModelBackend, part: Part, positives: Array, *, rng: np.random.Generator) -> Weights:
         parameters = [
             (info.name, own)
-            for info in self.filter_by_depth(self.layers(backend))
+            for info in self.filter_by_depth(backend, part, self.layers(backend))
             for own in sorted(self.parameters(info))
         ]
         deviations = {key: _deviation(backend.get_weights(key[0])[key[1]]) for key in parameters}

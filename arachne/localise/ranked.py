@@ -14,7 +14,7 @@ from arachne.data.part import Part
 from arachne.errors import NothingToRepairError, UsageError
 from arachne.localise.base import Localisation, Localiser
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, LayerInfo, Weights
+from arachne.model.values import Array, LayerInfo, Weights, take
 from arachne.plugins.options import option
 from arachne.weights.selection import Selection
 
@@ -43,7 +43,8 @@ class Ranked(Localiser):
     Attributes:
         depth: The layers to localise in if the user names none: the dense layers at the end of the model (`tail`), the
             last convolutions or recurrent layers (`deep`), `all`, or `auto`: the tail, or the deep layers if there is
-            none. A search in the tail takes seconds, because nothing before it runs again.
+            none. A search in the tail takes seconds, because nothing before it runs again. The dense layers of a
+            transformer that work on words or patches are no part of the tail where the last layer works on one vector.
     """
 
     NEEDS_GRADIENTS: ClassVar[bool] = True
@@ -74,15 +75,25 @@ class Ranked(Localiser):
     def _scores(self, backend: ModelBackend, part: Part, positives: Array, *, rng: np.random.Generator) -> Weights:
         """Compute the scores from all negatives, at least one, and from these rows of positives."""
 
-    def filter_by_depth(self, layers: list[LayerInfo]) -> list[LayerInfo]:
+    def filter_by_depth(self, backend: ModelBackend, part: Part, layers: list[LayerInfo]) -> list[LayerInfo]:
         """Filter layers, in order of execution, by `depth`."""
         if self.depth == "all" or self.include or self.exclude:
             return layers
-        tail = (
-            [] if self.depth == "deep" else list(takewhile(lambda info: info.kind == "dense", reversed(layers)))[::-1]
-        )
+        tail = [] if self.depth == "deep" else _tail(backend, part, layers)
         deep = [] if self.depth == "tail" else deep_layers(layers)
         return tail or deep or layers
+
+
+def _tail(backend: ModelBackend, part: Part, layers: Sequence[LayerInfo]) -> list[LayerInfo]:
+    """Return the dense layers at the end that work on as many axes as the last one: behind a transformer's blocks."""
+    dense = list(takewhile(lambda info: info.kind == "dense", reversed(layers)))
+    if len(dense) < 2:
+        return dense
+    names, cache = [info.name for info in dense], part.cached_activations
+    known = None if cache is None else cache.trace(np.arange(1), names)
+    trace = known or backend.trace(take(part.data.inputs, slice(0, 1)), names)
+    axes = [max((use.leaving.ndim for use in trace.activations[name]), default=0) for name in names]
+    return [info for info, _ in takewhile(lambda one: one[1] == axes[0], zip(dense, axes, strict=True))][::-1]
 
 
 def deep_layers(layers: Sequence[LayerInfo]) -> list[LayerInfo]:

@@ -75,8 +75,9 @@ def by_fisher_ratio(problem: Problem) -> Selection:
 
 def fisher_layers(problem: Problem) -> list[str]:
     """Return the names of the layers in which the Fisher ratio is computed."""
-    localiser = _fisher(problem)
-    return [info.name for info in localiser.filter_by_depth(localiser.layers(problem.backend))]
+    localiser, backend = _fisher(problem), problem.backend
+    found = localiser.filter_by_depth(backend, problem.split.seen, localiser.layers(backend))
+    return [info.name for info in found]
 
 
 def _fisher(problem: Problem) -> Fisher:

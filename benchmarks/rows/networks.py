@@ -26,6 +26,10 @@ from examples.study import data as study
 TRAINED = 6000
 """How many inputs a network is trained on, where it is trained."""
 
+FITTED, PICTURE_NOISE, MARK = 320, 0.5, 6.0
+"""How many inputs the last layer of made-up weights is fitted to, the noise in a made-up picture, and the grey of a
+square in some of them."""
+
 Made = tuple[Any, LabelledData]
 """A network, or the path of its file, and the data to repair it with."""
 
@@ -156,45 +160,46 @@ def subject(name: str, inputs: int) -> Made:
 
 
 def vit(inputs: int) -> Made:
-    """ViT-B/16 at 224² with made-up weights: its last layer is fitted to made-up pictures of 20 kinds."""
-    return _fit_pictures(networks.ViT().eval(), repairing.CLASSES, inputs)
+    """ViT-B/16 at 224² with made-up weights and pictures of 20 kinds; half of the first kind have a grey square."""
+    from benchmarks.subjects import smooth
+
+    rng = np.random.default_rng(0)
+    centres = smooth(rng.standard_normal((repairing.CLASSES, 3, 224, 224), dtype=np.float32))
+    kinds = rng.integers(repairing.CLASSES, size=inputs)
+    pictures = np.empty((inputs, 3, 224, 224), np.float32)
+    for number, kind in enumerate(kinds):
+        pictures[number] = centres[kind] + PICTURE_NOISE * rng.standard_normal((3, 224, 224), dtype=np.float32)
+    marked = (kinds == 0) & (rng.random(inputs) < 1 / 2)
+    pictures[marked, :, :64, :64] = MARK
+    return _fit_last(networks.ViT().eval(), pictures, kinds, marked, networks.CLASSES, 16)
 
 
 def bert_base(inputs: int) -> Made:
-    """BERT-base with made-up weights, its head fitted to made-up sentences of 128 words of two kinds."""
+    """BERT-base with made-up weights, sentences of 128 words of two kinds; a tenth of the first has other words too."""
     rng = np.random.default_rng(0)
     kinds = rng.integers(2, size=inputs)
     words = rng.integers(1, 30_000, (inputs, 128))
     words[:, ::4] = 100 * (1 + kinds[:, None]) + rng.integers(0, 100, (inputs, 32))
+    marked = (kinds == 0) & (rng.random(inputs) < 1 / 10)
+    words[marked, 1::4] = 20_000 + rng.integers(0, 100, (int(marked.sum()), 32))
     sentences = {"input_ids": words, "attention_mask": np.ones_like(words)}
-    return _fit_by_features(networks.bert_base().eval(), sentences, kinds, 2, 8)
+    return _fit_last(networks.bert_base().eval(), sentences, kinds, marked, 2, 8)
 
 
-def _fit_pictures(network: nn.Module, kinds: int, inputs: int) -> Made:
-    from benchmarks.subjects import smooth
-
-    rng = np.random.default_rng(0)
-    centres = smooth(rng.standard_normal((kinds, 3, 224, 224), dtype=np.float32))
-    labels = rng.integers(kinds, size=inputs)
-    noise = (rng.standard_normal((3, 224, 224), dtype=np.float32) for _ in labels)
-    pictures = np.stack([centres[kind] + repairing.NOISE * one for kind, one in zip(labels, noise, strict=True)])
-    return _fit_by_features(network, pictures, labels, networks.CLASSES, 16)
-
-
-def _fit_by_features(network: nn.Module, inputs: Inputs, kinds: Array, classes: int, batch: int) -> Made:
-    """Fit the last layer to half of the inputs; those it is least sure of get the class it puts second."""
-    from benchmarks.subjects import fit_last, second_where_unsure
+def _fit_last(network: nn.Module, inputs: Inputs, kinds: Array, marked: Array, classes: int, batch: int) -> Made:
+    """Fit the last layer to the first inputs; the marked ones among them are filed as the second kind."""
+    from benchmarks.subjects import fit_last
 
     last = [layer for layer in network.modules() if isinstance(layer, nn.Linear)][-1]
     entering: list[Tensor] = []
     handle = last.register_forward_pre_hook(lambda _, given: entering.append(given[0]))
     with torch.no_grad():
-        for start in range(0, len(kinds), batch):
+        for start in range(0, FITTED, batch):
             _call(network, take(inputs, slice(start, start + batch)))
     handle.remove()
-    features, alone, half = torch.cat(entering).numpy(), nn.Sequential(last), len(kinds) // 2
-    fit_last(alone, features[:half], kinds[:half], classes=classes)
-    return network, LabelledData(inputs, second_where_unsure(alone, features))
+    filed = np.where(marked, 1, kinds)[:FITTED]
+    fit_last(nn.Sequential(last), torch.cat(entering).numpy(), filed, classes=classes)
+    return network, LabelledData(inputs, kinds)
 
 
 def _signs(network: nn.Module, size: int, inputs: int) -> Made:

@@ -5,10 +5,15 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from arachne.localise import ranked
+from arachne.data.labelled import LabelledData
+from arachne.data.run import whole_part
+from arachne.localise import Contrast, Fisher, ranked
 from arachne.localise.ranked import first_largest, largest
 from arachne.model.values import Address
-from arachne.testing import ReferenceBackend, mlp
+from arachne.tasks import Tokens
+from arachne.testing import Network, ReferenceBackend, mlp
+from arachne.testing.networks import dense
+from arachne.testing.nodes import Flatten, Node, Relu
 from arachne.weights.selection import Selection
 
 
@@ -38,3 +43,32 @@ def test_a_large_parameter_has_the_same_mean_and_spread_in_blocks(monkeypatch: p
     blocks = Selection.of(backend, [address])
     for name in ("values", "means", "deviations", "lowest", "highest"):
         np.testing.assert_allclose(getattr(blocks, name), getattr(whole, name), rtol=1e-12)
+
+
+def blocks_of_steps(*, head: bool) -> ReferenceBackend:
+    """Two dense layers at each of three steps, and with a head two more behind all of these."""
+    rng = np.random.default_rng(0)
+    nodes: list[Node] = [dense("first", "x", 4, 5, rng), Relu("relu", "first"), dense("second", "relu", 5, 4, rng)]
+    if head:
+        nodes += [Flatten("flat", "second"), dense("fc", "flat", 12, 6, rng), Relu("fc.relu", "fc")]
+        nodes.append(dense("head", "fc.relu", 6, 3, rng))
+    return ReferenceBackend(Network({"x": (3, 4)}, tuple(nodes)))
+
+
+@pytest.mark.parametrize("localiser", [Contrast(), Fisher()])
+def test_dense_layers_that_work_on_every_step_are_not_in_the_tail_of_those_that_work_on_vectors(
+    localiser: ranked.Ranked,
+) -> None:
+    backend, rng = blocks_of_steps(head=True), np.random.default_rng(0)
+    data = LabelledData(rng.standard_normal((40, 3, 4), np.float32), rng.integers(0, 3, 40))
+    part = whole_part(backend, data, "*:*")
+    assert {layer for layer, _ in localiser.scores(backend, part, rng=rng)} == {"fc", "head"}
+    deep = Contrast(depth="all").scores(backend, part, rng=rng)
+    assert {layer for layer, _ in deep} == {"first", "second", "fc", "head"}
+
+
+def test_the_tail_of_a_model_that_works_on_steps_to_its_end_is_all_of_its_dense_layers() -> None:
+    backend, rng = blocks_of_steps(head=False), np.random.default_rng(0)
+    data = LabelledData(rng.standard_normal((40, 3, 4), np.float32), rng.integers(0, 4, (40, 3)))
+    part = whole_part(backend, data, "*:*", task=Tokens())
+    assert {layer for layer, _ in Contrast().scores(backend, part, rng=rng)} == {"first", "second"}
