@@ -15,6 +15,7 @@ positives are divided into groups, and the expectation of (Σ ± g_n)^2 over a g
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -23,7 +24,7 @@ from arachne.decisions.losses import margin
 from arachne.localise.observe import weight_gradients_of
 from arachne.localise.ranked import Ranked
 from arachne.model.backend import ModelBackend
-from arachne.model.values import Array, Weights
+from arachne.model.values import Array, Weights, blocks
 from arachne.plugins.options import option
 
 GROUPS = 32
@@ -50,16 +51,13 @@ class Fisher(Ranked):
             for own in sorted(self.parameters(info))
         ]
         deviations = {key: _deviation(backend.get_weights(key[0])[key[1]]) for key in parameters}
-        squares = _mean_squares(backend, part, positives, parameters, rng=rng)
-        steep = _gradients(backend, part, parameters)
+        whole, squares = _mean_squares(backend, part, positives, parameters, rng=rng)
+        shown = part.negatives
+        steep = dict(weight_gradients_of(backend, part, shown, margin(part.labels[shown]), parameters))
         for key, deviation in deviations.items():
-            np.abs(steep[key], out=steep[key])
-            steep[key] *= deviation
             squares[key] *= deviation**2
-        damped = self.damping * np.concatenate([values.ravel() for values in squares.values()]).mean()
-        for values in squares.values():
-            np.sqrt(np.add(values, damped, out=values), out=values)
-        return {key: _ratio(steep[key], squares.pop(key)) for key in parameters}
+        damped = self.damping * whole.mean()
+        return {key: _ratio(steep.pop(key), deviations[key], squares[key], damped) for key in parameters}
 
 
 def _mean_squares(
@@ -69,17 +67,19 @@ def _mean_squares(
     parameters: list[tuple[str, str]],
     *,
     rng: np.random.Generator,
-) -> dict[tuple[str, str], Array]:
-    """Estimate the positives' mean (dm/dw)^2 of every weight."""
-    found = {(name, own): np.zeros(backend.info(name).parameters[own].shape) for name, own in parameters}
+) -> tuple[Array, dict[tuple[str, str], Array]]:
+    """Estimate the positives' mean (dm/dw)^2 of every weight, float64 `(n,)`, and as a view for each parameter."""
+    shapes = {(name, own): backend.info(name).parameters[own].shape for name, own in parameters}
+    edges = np.cumsum([0, *(int(np.prod(shape)) for shape in shapes.values())])
+    whole = np.zeros(edges[-1])
+    found = {key: whole[slice(*own)].reshape(shapes[key]) for key, own in zip(shapes, pairwise(edges), strict=True)}
     for rows in np.array_split(rng.permutation(positives), min(GROUPS, len(positives))) if len(positives) else ():
         signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
         loss_gradient = margin(part.labels[rows], signs)
         for key, values in weight_gradients_of(backend, part, rows, loss_gradient, parameters).items():
             found[key] += np.square(values, out=values if values.flags.writeable else None)
-    for values in found.values():
-        values /= max(1, len(positives))
-    return found
+    whole /= max(1, len(positives))
+    return whole, found
 
 
 def _deviation(values: Array) -> float:
@@ -89,14 +89,14 @@ def _deviation(values: Array) -> float:
     return float(np.sqrt(np.square(rest, out=rest).mean()))
 
 
-def _gradients(backend: ModelBackend, part: Part, parameters: list[tuple[str, str]]) -> dict[tuple[str, str], Array]:
-    """Return the gradient of the negatives' mean margin, float64."""
-    found = weight_gradients_of(backend, part, part.negatives, margin(part.labels[part.negatives]), parameters)
-    return {key: np.array(found[key], np.float64) for key in parameters}
+def _ratio(steep: Array, deviation: float, squares: Array, damped: float) -> Array:
+    """Return |steep| deviation / sqrt(squares + damped), float64, in the memory of `squares`.
 
-
-def _ratio(above: Array, below: Array) -> Array:
-    """Divide, in the memory of `above`; 0 where that is 0, however small `below` is."""
-    known = below > 0
-    above[~known & (above > 0)] = np.inf
-    return np.divide(above, below, out=above, where=known)
+    It is 0 where the effect on the negatives is 0, however small the one on the positives is.
+    """
+    for rows in blocks(squares, len(squares)):
+        above = np.abs(steep[rows].astype(np.float64)) * deviation
+        below = np.sqrt(squares[rows] + damped)
+        above[(below <= 0) & (above > 0)] = np.inf
+        squares[rows] = np.divide(above, below, out=above, where=below > 0)
+    return squares

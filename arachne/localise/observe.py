@@ -16,7 +16,7 @@ from arachne.model.backend import ActivationAccumulator, LossGradient, ModelBack
 from arachne.model.values import Array, take
 from arachne.tasks import OutputGradient
 
-MAX_TAIL_BYTES = 64 << 20
+MAX_TAIL_BYTES = 16 << 20
 """The bytes that a trace of cached activations may hold; sums depend on it, so that it does not depend on memory."""
 
 

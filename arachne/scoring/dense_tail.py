@@ -13,7 +13,7 @@ A step costs a small part of a pass through whole layers, because most weights n
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 import numpy as np
@@ -58,7 +58,8 @@ class DenseTailScorer(Scorer):
             layers: The layers from the first touched one to the scores.
             tail: Their activations in the original model.
         """
-        self._layers = layers
+        # The matrices of the first two are read here and never again; a wide one is large.
+        self._layers = [replace(one, weight=one.weight[:0].copy()) for one in layers[:2]] + list(layers[2:])
         first = layers[0]
         units = first.touched.units
         self._sources = tail.sources(first.info.name, first.touched.sources)

@@ -10,7 +10,7 @@ import numpy as np
 from arachne.data.lazy.spill_file import SPILL_ABOVE_BYTES, RowBuffer, map_rows
 from arachne.data.part import Part
 from arachne.model.backend import LossGradient, ModelBackend, Trace, Weights
-from arachne.model.lazy import LazyArray, as_array, concatenate, is_lazy
+from arachne.model.lazy import HeldRows, LazyArray, as_array, concatenate, is_lazy
 from arachne.model.sharding import SHARD
 from arachne.model.values import EVEN, Array, Inputs, LayerInfo, batches, count, take
 from arachne.scoring.dense_layers import BIAS
@@ -129,11 +129,21 @@ class TailCache:
 
     def read_entering(self, layer: str, rows: Array | slice) -> Array:
         """Return the activations that enter a layer for some of the inputs, `(rows, in)`; only these are copied."""
+        whole, rows = self._held_entering(layer, rows)
+        return np.asarray(whole[rows])
+
+    def view_entering(self, layer: str, rows: Array) -> Array:
+        """Return the activations that enter a layer for some of the inputs, `(rows, in)`; they are copied when read."""
+        whole, found = self._held_entering(layer, rows)
+        return as_array((whole if isinstance(whole, LazyArray) else LazyArray(HeldRows(whole))).take(found))
+
+    def _held_entering(self, layer: str, rows: Array | slice) -> tuple[Array, Array | slice]:
+        """Return the array in which the activations that enter a layer are held, and where some inputs lie in it."""
         self._run_to(layer)
         found = self._entering[self._layers[layer]]
         if found is None:
-            found, rows = self._first[0], rows if self._rows is None else self._rows[rows]
-        return np.asarray(found[rows])
+            return self._first[0], rows if self._rows is None else self._rows[rows]
+        return found, rows
 
     def sources(self, layer: str, columns: Array) -> Array:
         """Return the factors of some weights of a layer, float32 `(n, columns)`: 1 where a column is `BIAS`."""

@@ -10,6 +10,7 @@ import numpy as np
 from arachne.data.lazy.spill_file import RowBuffer
 from arachne.errors import UsageError
 from arachne.localise.linear_maps import Convolution
+from arachne.model.lazy import is_lazy
 from arachne.model.sharding import SHARD, read_shards
 from arachne.model.values import EVEN, Activation, Array, LayerInfo, batches, blocks, count, take
 from arachne.scoring.low_rank import is_in_tail
@@ -68,6 +69,9 @@ class TailInputs(LayerInputs):
 
     def samples(self, rows: Array) -> tuple[Array, Array]:
         rows = spread(rows, max_moment_rows(self._width))
+        held = self._tail.view_entering(self._layer, rows)
+        if not is_lazy(held) and held.nbytes <= self._problem.backend.memory // SAMPLE_SHARE:
+            return held, rows
         found = _buffer(self._problem, len(rows), self._width)
         for part in blocks(found.array, len(rows)):
             found[part] = self._tail.read_entering(self._layer, rows[part])

@@ -23,7 +23,7 @@ from arachne.localise import RandomChoice
 from arachne.localise.base import LayerFilter
 from arachne.localise.linear_maps import Convolution
 from arachne.model.backend import ModelBackend
-from arachne.model.lazy import is_lazy
+from arachne.model.lazy import is_lazy, is_plain
 from arachne.model.values import Activation, Array, take
 from arachne.report.terminal import EvidenceTable, as_text
 from arachne.results.reopen import open_repair
@@ -362,6 +362,15 @@ def test_what_enters_a_layer_is_the_same_from_the_tail_and_from_a_pass(problem: 
         for one, other in zip(kept.pieces(), again.pieces(), strict=True):
             np.testing.assert_allclose(one[1], other[1], atol=1e-5)
         np.testing.assert_allclose(kept.samples(rows)[0], again.samples(rows)[0], atol=1e-5)
+
+
+def test_what_enters_a_layer_of_the_tail_is_not_copied_for_second_moments(problem: Problem) -> None:
+    info = next(one for one in problem.backend.layers if problem.is_near(one))
+    rows, _ = read_layer_inputs(problem, info).samples(np.arange(5, 20))
+    assert not is_plain(rows)
+    assert not is_lazy(rows)
+    assert problem.tail is not None
+    np.testing.assert_array_equal(np.asarray(rows), problem.tail.read_entering(info.name, np.arange(5, 20)))
 
 
 def test_a_search_without_a_layer_to_change_is_refused(problem: Problem) -> None:
