@@ -222,8 +222,11 @@ def fit_last(module: nn.Module, inputs: Array, labels: Array, classes: int = CLA
         handle.remove()
         x = torch.cat(entering).double()
         x = torch.cat([x, torch.ones(len(x), 1, dtype=torch.double)], 1)
-        ridge = 1e-1 * x.square().mean() * len(x) * torch.eye(x.shape[1], dtype=torch.double) / x.shape[1]
+        ridge = 1e-1 * x.square().mean() * len(x) / x.shape[1]
         y = 10.0 * torch.nn.functional.one_hot(torch.from_numpy(labels), classes).double()
-        solved = torch.linalg.solve(x.T @ x + ridge, x.T @ y).float()
+        if x.shape[1] <= len(x):
+            solved = torch.linalg.solve(x.T @ x + ridge * torch.eye(x.shape[1], dtype=torch.double), x.T @ y).float()
+        else:  # the same, by the products of inputs, which are fewer
+            solved = (x.T @ torch.linalg.solve(x @ x.T + ridge * torch.eye(len(x), dtype=torch.double), y)).float()
         last.weight.copy_(solved[:-1].T)
         last.bias.copy_(solved[-1])
