@@ -3,6 +3,9 @@
 onnxruntime's `quantize_dynamic` rounds the inputs of a layer to 256 steps between their smallest and largest value in
 the batch, so an input's scores depend on those beside it. Written out, every input has steps of its own: as if it came
 alone, which is how scores are computed (`Graph.as_written`, one input at a time).
+
+`DynamicQuantizeLSTM` also rounds its states after every step. Written out as an LSTM of the values that its whole
+numbers stand for it does not, so a search sees scores that are near; the verdict has those of the file.
 """
 
 from __future__ import annotations
@@ -16,6 +19,9 @@ from arachne_onnx.graph import Graph, attributes
 
 PLAIN = {"MatMulInteger": "MatMul", "ConvInteger": "Conv"}
 LEVELS = 255.0
+
+LSTM, LSTM_INPUTS = "DynamicQuantizeLSTM", 8
+"""The recurrent operator, and how many inputs it has in common with `LSTM`; scales and zero points come behind."""
 
 
 @dataclass(frozen=True)
@@ -31,8 +37,12 @@ class _Product:
 
 def write_out_dynamic(graph: Graph) -> None:
     """Replace every dynamically quantised layer whose inputs are rounded for such layers alone; others stay."""
-    if not any(node.op_type in PLAIN for node in graph.nodes):
+    if not any(node.op_type in (*PLAIN, LSTM) for node in graph.nodes):
         return
+    written = list(graph.nodes)
+    graph.nodes = [new for node in graph.nodes for new in (_plain_lstm(graph, node) or [node])]
+    if len(graph.nodes) != len(written):
+        graph.as_written = written
     producers, takers = graph.producers(), graph.takers()
     found = [one for node in graph.nodes if (one := _read(graph, node, producers, takers)) is not None]
     inside = {id(node) for one in found for node in one.nodes}
@@ -43,7 +53,7 @@ def write_out_dynamic(graph: Graph) -> None:
     ]
     if not kept:
         return
-    graph.as_written = list(graph.nodes)
+    graph.as_written = written
     roundings = {one.rounding.output[0]: one.rounding for one in kept}
     products = {one.scaling.output[0]: one for one in kept}
     gone = {id(node) for one in kept for node in one.nodes}
@@ -56,6 +66,24 @@ def write_out_dynamic(graph: Graph) -> None:
         elif id(node) not in gone:
             nodes.append(node)
     graph.nodes = nodes
+
+
+def _plain_lstm(graph: Graph, node: NodeProto) -> list[NodeProto]:
+    """Write a quantised LSTM with stored weights as one of their values; nothing where it is no such LSTM."""
+    given = [*node.input, *[""] * (LSTM_INPUTS + 4 - len(node.input))]
+    weights, steps = given[1:3], given[LSTM_INPUTS : LSTM_INPUTS + 4]
+    stored = [graph.constants.get(name) for name in (*weights, *steps[::2])]
+    if node.op_type != LSTM or any(one is None for one in stored) or any(one.ndim != 1 for one in stored[2:]):
+        return []
+    made = []
+    for name, scale, zero in zip(weights, steps[::2], steps[1::2], strict=True):
+        values = f"{node.output[0]}/arachne/{len(made)}"
+        made.append(helper.make_node("DequantizeLinear", [name, scale, *([zero] if zero else [])], [values], axis=0))
+        made.append(helper.make_node("Transpose", [values], [f"{values}/rows"], perm=(0, 2, 1)))
+    taken = [given[0], made[1].output[0], made[3].output[0], *given[3:LSTM_INPUTS]]
+    plain = helper.make_node("LSTM", taken, list(node.output), name=node.name)
+    plain.attribute.extend(node.attribute)
+    return [*made, plain]
 
 
 def _read(

@@ -47,7 +47,7 @@ OPSET = 18
 OWN_NAME = "ai.onnx"
 """The name of the domain of ONNX' own operators, which exporters leave out and scikit-learn pipelines may spell out."""
 
-WHOLE_PRODUCTS = ("QGemm", "MatMulInteger", "ConvInteger")
+WHOLE_PRODUCTS = ("QGemm", "MatMulInteger", "ConvInteger", "DynamicQuantizeLSTM")
 """Operators on whole numbers, beside those whose names begin with `QLinear`."""
 
 HALVES = (TensorProto.FLOAT16, TensorProto.BFLOAT16)
