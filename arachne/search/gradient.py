@@ -18,6 +18,7 @@ from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
 from arachne.search.problem import Problem
 from arachne.search.state import SearchState
+from arachne.weights.selection import Selection
 
 STEPS_PER_POINT = 8
 """Gradient steps between two points of the path."""
@@ -118,12 +119,25 @@ class GradientSearch(CrossFitted):
             values, progress = problem.suspects.values + carried["change"] * scale, number / max(1, self.steps - 1)
             slope = self.gradient(problem, values, batch, progress, rng=rng) * scale
             self.take_step(carried, slope, number, progress)
+            stay_in_range(problem.suspects, carried["change"], scale)
         return carried, len(numbers)
 
     def take_step(self, carried: dict[str, Array], slope: Array, number: int, progress: float) -> None:
         """Take step `number` of a run along a slope `(k,)`; the change and both of its moments are changed in place."""
         rate = self.pace * STEP_RATE * self.length(progress) * min(1.0, (1000 / len(slope)) ** 0.5)
         carried["change"] -= rate * take_adam_step(carried["first"], carried["second"], slope, number + 1)
+
+
+def stay_in_range(suspects: Selection, change: Array, scale: Array) -> None:
+    """Cut a change `(k,)`, in place, where the model could not store as large a weight.
+
+    The range of whole numbers ends at the largest weight of a layer or channel. A step is differentiated as if there
+    was no end: without the cut, a search would rely on changes of which most is lost when they are rounded.
+    """
+    wanted = suspects.values + change * scale
+    storable = suspects.clip(wanted)
+    beyond = storable != wanted
+    change[beyond] = (storable - suspects.values)[beyond] / scale[beyond]
 
 
 def take_adam_step(first: Array, second: Array, slope: Array, number: int) -> Array:

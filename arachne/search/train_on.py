@@ -47,6 +47,7 @@ from arachne.search.gradient import (
     MAX_PACE,
     MIN_STEPS,
     GradientSearch,
+    stay_in_range,
 )
 from arachne.search.problem import Problem
 from arachne.search.state import SearchState
@@ -196,6 +197,7 @@ class TuneTraining(TuneAnchored):
             rows = rng.choice(len(_training_of(problem)), self.drawn)
             slope = _training_gradient(problem, values, rows) * state.arrays["scale"]
             self.take_step(carried, slope, number, number / max(1, self.alone - 1))
+            stay_in_range(problem.suspects, carried["change"], state.arrays["scale"])
         if point == ALONE_POINTS - 1:  # the runs go on with moments of their own
             carried = {**self.initial(problem, state.arrays["scale"]), "change": carried["change"]}
         return carried, len(numbers)

@@ -252,6 +252,11 @@ class Selection(Brief):
             found[..., slice_.numbers] = slice_.element_storage.round(values[..., slice_.numbers])
         return found
 
+    def clip(self, values: Array) -> Array:
+        """Bring values `(k,)` beyond what the model can store back to the end of it; nothing is rounded."""
+        parts = [slice_.element_storage.clip(values[slice_.numbers]) for slice_ in self.slices]
+        return np.concatenate(parts) if parts else values
+
     def put(self, values: Array, weights: Weights) -> dict[tuple[str, str], Array]:
         """Copy the whole parameters that the selection lies in, out of `weights`, and put these values `(k,)` in."""
         found = {}

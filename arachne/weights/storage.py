@@ -57,6 +57,10 @@ class Storage(ABC):
     def step(self, values: Any) -> Array:
         """Return the distance from each value, once stored, to the next storable one away from zero, in float64."""
 
+    def clip(self, values: Array) -> Array:
+        """Bring values beyond the largest storable ones, or the smallest, back to them; nothing is rounded."""
+        return values
+
     def at(self, flat: Array, shape: tuple[int, ...]) -> Storage:
         """Return the storage of single elements of a parameter of this shape, by their positions once flattened."""
         return self
@@ -215,6 +219,10 @@ class IntegerGrid(Storage):
 
     def round(self, values: Any) -> Array:
         return self.to_float(self.to_stored(np.asarray(values)))
+
+    def clip(self, values: Array) -> Array:
+        low, high = ((end - self.zero) * self.scale for end in (self.low, self.high))
+        return np.clip(values, low, high)
 
     def step(self, values: Any) -> Array:
         """Return the scale of each value; 0 at the end of the grid that lies away from zero."""

@@ -247,6 +247,32 @@ def test_no_search_of_dense_layers_is_left_out_for_the_passes_of_whole_numbers(
     assert any("would run the model" in one for one in stopped) == left_out, stopped
 
 
+def test_gradient_steps_stay_within_what_whole_numbers_hold(data: Path, inputs: Array, tmp_path: Path) -> None:
+    """What a step goes beyond the range is lost in rounding, so that a search must not rely on it."""
+    import arachne
+    from arachne.data.split import split_by_outcome
+    from arachne.localise import Contrast
+    from arachne.scoring.evaluators import FastEvaluator
+    from arachne.search import SearchState
+    from arachne.search.build import build_problem
+    from arachne.search.margin import MarginSearch
+
+    source = tmp_path / "digits.onnx"
+    source.write_bytes(resources.files("arachne.demo").joinpath("digits.onnx").read_bytes())
+    backend = arachne.load(quantise(source, tmp_path / "digits.int8.onnx", inputs, "qdq-per-channel"))
+    rng, states = np.random.default_rng(0), list[SearchState]()
+    split = split_by_outcome(backend, arachne.read_data(str(data)), "*:7", rng=rng)
+    suspects = Contrast(count=12).localise(backend, split.seen, rng=rng).suspects
+    problem = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    MarginSearch(folds=2).search(problem, rng=rng, on_state=states.append)
+    scale = states[0].arrays["scale"]
+    runs = np.array([state.arrays["change"] for state in states[1:]]) * scale + suspects.values
+    ends = np.array([suspects.clip(np.full(len(suspects), side * np.inf)) for side in (-1, 1)])
+    tolerance = 1e-6 * np.abs(ends).max()
+    assert ((runs >= ends[0] - tolerance) & (runs <= ends[1] + tolerance)).all()
+    assert (np.abs(runs[:, None] - ends) < tolerance).any()  # it would have gone further
+
+
 @pytest.mark.parametrize("form", ["qdq-per-channel", "qoperator", "dynamic"])
 def test_a_quantised_file_is_repaired_in_its_own_numbers(
     form: str, data: Path, inputs: Array, tmp_path: Path, capsys: pytest.CaptureFixture[str]

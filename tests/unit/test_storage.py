@@ -123,6 +123,13 @@ def test_a_grid_rounds_to_its_numbers_and_clips() -> None:
     assert GRID.round([0.6]).dtype == np.float32
 
 
+def test_only_a_grid_has_an_end_to_be_brought_back_to() -> None:
+    far = np.array([-90.0, -0.3, 0.2, 90.0])
+    grid = IntegerGrid(np.array([0.5, 1.0, 1.0, 0.25]), 2, -128, 127, "int8")
+    np.testing.assert_array_equal(grid.clip(far), [-65.0, -0.3, 0.2, 31.25])
+    assert STORAGES["float16"].clip(far) is far
+
+
 def test_bits_of_a_grid_are_the_stored_number() -> None:
     assert GRID.bits_of([0.0, -65.5, -2.0]) == ["03", "80", "ff"]
     assert GRID.values_of(["03", "80", "ff"]).tolist() == [0.0, -65.5, -2.0]
