@@ -1,4 +1,4 @@
-"""What a file holds and decides, read without Arachne: its stored tensors, and the decisions of its own runtime."""
+"""Read what a file holds and decides without Arachne: its stored tensors, and the decisions of its own runtime."""
 
 from __future__ import annotations
 

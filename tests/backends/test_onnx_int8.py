@@ -248,7 +248,7 @@ def test_no_search_of_dense_layers_is_left_out_for_the_passes_of_whole_numbers(
 
 
 def test_gradient_steps_stay_within_what_whole_numbers_hold(data: Path, inputs: Array, tmp_path: Path) -> None:
-    """What a step goes beyond the range is lost in rounding, so that a search must not rely on it."""
+    """Rounding loses what a step goes beyond the range, so that a search must not rely on it."""
     import arachne
     from arachne.data.split import split_by_outcome
     from arachne.localise import Contrast
