@@ -114,6 +114,8 @@ def read_delta(path: str) -> Delta:
         content = stream.read(MAX_DELTA + 1)
     if len(content) > MAX_DELTA:
         raise DeltaError(f"'{path}' is larger than any delta")
+    if content[:8] != MAGIC:
+        raise DeltaError(f"'{path}' is no Arachne delta; `arachne delta` makes one")
     return Delta.from_bytes(content)
 
 

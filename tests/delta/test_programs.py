@@ -47,6 +47,7 @@ def test_another_file_an_output_that_is_there_and_wrong_words_are_refused(pair: 
     assert "is not the file this delta was made for" in call(program, pair.file, pair.new, code=3)
     assert "neither the old nor the new" in call(program, "--verify", pair.file, pair.new, code=3)
     assert "is there already" in call(program, pair.file, pair.old, pair.new, code=3)
+    assert f"'{pair.new}' is no Arachne delta" in call(program, pair.new, pair.old, code=3)
     assert pair.old.read_bytes() == pair.old_bytes
     call(program, pair.file, pair.old.with_name("missing"), code=4)
     for words in ((), ("one",), ("--what", pair.file, pair.old), ("--recover", "a", "b"), ("a", "b", "c", "d")):
