@@ -31,6 +31,9 @@ FREE_SIZE = -1
 LARGE_TENSOR_BYTES = 1 << 20
 """The size in bytes from which a tensor is passed beside the message."""
 
+WHOLE = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
+"""Element types of inputs and outputs that a quantised file may have, with their names."""
+
 FLOATS = frozenset({TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16, TensorProto.DOUBLE})
 
 
@@ -64,6 +67,7 @@ class Graph:
         types: Types found by static inference or by a run, by tensor.
         scores: The tensor that holds the class scores.
         as_written: The nodes of the file that compute scores, one input at a time, where `nodes` are only near them.
+        whole_inputs: Scale and zero point of the inputs that the file takes as whole numbers, and `nodes` as values.
     """
 
     nodes: list[NodeProto]
@@ -73,6 +77,7 @@ class Graph:
     types: dict[str, TensorType] = field(default_factory=dict)
     scores: str = ""
     as_written: list[NodeProto] | None = None
+    whole_inputs: dict[str, tuple[Array, Array]] = field(default_factory=dict)
 
     def type_of(self, name: str) -> TensorType | None:
         """Element type and shape of a tensor, where known."""

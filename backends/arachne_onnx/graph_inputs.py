@@ -23,8 +23,19 @@ def fixed_batch(graph: Graph) -> int | None:
     return None
 
 
-def feeds_of(inputs: Inputs, wanted: Mapping[str, TensorType], unused: Collection[str]) -> dict[str, Array]:
-    """Return arrays for a graph's inputs, checked and in their dtypes; data may hold those in `unused` too.
+def feeds_of(
+    inputs: Inputs,
+    wanted: Mapping[str, TensorType],
+    unused: Collection[str],
+    whole: Mapping[str, tuple[Array, Array]] | None = None,
+) -> dict[str, Array]:
+    """Return arrays for a graph's inputs, checked and in their dtypes.
+
+    Args:
+        inputs: The data; it may hold inputs in `unused` too.
+        wanted: The types of the graph's inputs.
+        unused: Inputs that the scores do not depend on.
+        whole: Scale and zero point of inputs that may come as whole numbers of the zero point's dtype.
 
     Raises:
         DataError: Inputs the model does not take.
@@ -43,7 +54,18 @@ def feeds_of(inputs: Inputs, wanted: Mapping[str, TensorType], unused: Collectio
     unknown = [name for name in inputs if name not in wanted and name not in unused]
     if unknown:
         raise DataError(f"the model has no input '{unknown[0]}'" + did_you_mean(unknown[0], wanted))
-    return {name: _feed(name, np.asarray(inputs[name]), kind) for name, kind in wanted.items()}
+    arrays = {name: np.asarray(inputs[name]) for name in wanted}
+    arrays |= {name: _values_of(arrays[name], grid) for name, grid in (whole or {}).items() if name in arrays}
+    return {name: _feed(name, arrays[name], kind) for name, kind in wanted.items()}
+
+
+def _values_of(array: Array, grid: tuple[Array, Array]) -> Array:
+    """Return the values that given whole numbers stand for; numbers of another dtype are values already."""
+    scale, zero = grid
+    if array.dtype != zero.dtype:
+        return array
+    found: Array = (array.astype(scale.dtype) - zero.astype(scale.dtype)) * scale
+    return found
 
 
 def _feed(name: str, array: Array, kind: TensorType) -> Array:

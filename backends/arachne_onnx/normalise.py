@@ -25,6 +25,7 @@ from arachne_onnx.fused import write_out_fused
 from arachne_onnx.graph import (
     FREE_SIZE,
     IR_VERSION,
+    WHOLE,
     Graph,
     TensorType,
     attributes,
@@ -83,6 +84,10 @@ def normalise(model: ModelProto, outside: Mapping[str, Array] | None = None) -> 
     graph = _graph(copy, outside)
     _write_out_whole_numbers(graph)
     write_roundings_plainly(graph)
+    if any(value.type.tensor_type.elem_type in WHOLE for value in (*copy.graph.input, *copy.graph.output)):
+        from arachne_onnx.whole_ends import write_ends_in_floats
+
+        write_ends_in_floats(graph, [value.name for value in copy.graph.output])
     infer_types(graph)
     write_out_fused(graph)
     take_constant_branches(graph)

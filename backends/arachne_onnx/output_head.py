@@ -10,11 +10,8 @@ from onnx import ModelProto, NodeProto, TensorProto, helper
 
 from arachne.adapting.outputs import SMALLEST_PROBABILITY, unknown_output
 from arachne.errors import ModelError
-from arachne_onnx.graph import SCORES, Graph, attributes, reads, type_from
+from arachne_onnx.graph import SCORES, WHOLE, Graph, attributes, reads, type_from
 from arachne_onnx.joined_outputs import join_outputs
-
-WHOLE = {TensorProto.INT8: "int8", TensorProto.UINT8: "uint8"}
-"""Element types of outputs that a quantised file ends in, with their names."""
 
 PASSING = ("Identity", "Cast", "Dropout")
 

@@ -215,7 +215,7 @@ class Runner(BatchRunner):
         Raises:
             DataError: Inputs the model does not take.
         """
-        return feeds_of(inputs, self.graph.inputs, self.unused)
+        return feeds_of(inputs, self.graph.inputs, self.unused, self.graph.whole_inputs)
 
     def look(self, inputs: Inputs) -> None:
         """Run the model on a few inputs to find shapes, batch axes, its output head and its memory.
