@@ -72,12 +72,14 @@ def _plain_lstm(graph: Graph, node: NodeProto) -> list[NodeProto]:
     """Write a quantised LSTM with stored weights as one of their values; nothing where it is no such LSTM."""
     given = [*node.input, *[""] * (LSTM_INPUTS + 4 - len(node.input))]
     weights, steps = given[1:3], given[LSTM_INPUTS : LSTM_INPUTS + 4]
-    stored = [graph.constants.get(name) for name in (*weights, *steps[::2])]
-    if node.op_type != LSTM or any(one is None for one in stored) or any(one.ndim != 1 for one in stored[2:]):
+    scales = [graph.constants[name] for name in steps[::2] if name in graph.constants]
+    if node.op_type != LSTM or not set(weights) <= graph.constants.keys() or [one.ndim for one in scales] != [1, 1]:
         return []
-    made = []
+    if any(graph.constants[name].ndim != 3 for name in weights):
+        return []
+    stem, made = next(name for name in node.output if name), list[NodeProto]()
     for name, scale, zero in zip(weights, steps[::2], steps[1::2], strict=True):
-        values = f"{node.output[0]}/arachne/{len(made)}"
+        values = f"{stem}/arachne/{len(made)}"
         made.append(helper.make_node("DequantizeLinear", [name, scale, *([zero] if zero else [])], [values], axis=0))
         made.append(helper.make_node("Transpose", [values], [f"{values}/rows"], perm=(0, 2, 1)))
     taken = [given[0], made[1].output[0], made[3].output[0], *given[3:LSTM_INPUTS]]

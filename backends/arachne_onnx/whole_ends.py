@@ -54,8 +54,8 @@ def _reading(name: str, takers: dict[str, list[NodeProto]]) -> NodeProto | None:
 
 def _grid(graph: Graph, node: NodeProto) -> tuple[Array, Array] | None:
     """Return the scale and the zero point of a node, if they are stored and one of each."""
-    found = [graph.constants.get(name) for name in node.input[1:]]
-    if len(found) != 2 or any(one is None or one.size != 1 for one in found):
+    found = [graph.constants[name] for name in node.input[1:] if name in graph.constants]
+    if len(found) != 2 or any(one.size != 1 for one in found):
         return None
     return found[0].reshape(()), found[1].reshape(())
 

@@ -121,7 +121,7 @@ def test_it_is_rounded_with_an_onnx_copy_in_half_precision(networks_in: Networks
 
 @pytest.mark.backend("onnx")
 def test_it_becomes_whole_numbers_in_an_int8_copy(networks_in: Networks, tmp_path: Path) -> None:
-    from tests.backends.test_onnx_int8 import quantise
+    from tests.backends.int8_files import quantise
 
     network = mlp([40, 32, 3])
     own, inputs = networks_in("onnx").build(network), np.asarray(random_inputs(network, 200))
@@ -147,7 +147,7 @@ def test_it_becomes_whole_numbers_in_an_int8_copy(networks_in: Networks, tmp_pat
 
 @pytest.mark.backend("onnx")
 def test_one_that_leaves_the_range_of_an_int8_copy_is_refused(networks_in: Networks, tmp_path: Path) -> None:
-    from tests.backends.test_onnx_int8 import quantise
+    from tests.backends.int8_files import quantise
 
     network = mlp([40, 32, 3])
     own, inputs = networks_in("onnx").build(network), np.asarray(random_inputs(network, 200))
@@ -160,7 +160,7 @@ def test_one_that_leaves_the_range_of_an_int8_copy_is_refused(networks_in: Netwo
 
 @pytest.mark.backend("onnx")
 def test_another_network_is_not_taken_for_a_rounded_one(networks_in: Networks, tmp_path: Path) -> None:
-    from tests.backends.test_onnx_int8 import quantise
+    from tests.backends.int8_files import quantise
 
     network, other = mlp([40, 32, 3]), mlp([40, 32, 3], seed=9)
     inputs, build = np.asarray(random_inputs(network, 200)), networks_in("onnx").build

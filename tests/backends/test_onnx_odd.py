@@ -11,7 +11,7 @@ import pytest
 import arachne
 from arachne.model.values import Array
 from tests import commands
-from tests.backends.test_onnx_int8 import convolutional
+from tests.backends.int8_files import convolutional
 
 pytestmark = pytest.mark.backend("onnx")
 
