@@ -151,7 +151,8 @@ def _run_model(backend: ModelBackend, data: LabelledData, run: RunModel | None) 
         if data.labels.ndim != 1:  # preprocessings are compared by one label for each input
             raise
         trials = compare_preprocessings(backend, data.inputs, data.labels, data.preprocessing)
-        if trials[0].accuracy is None:  # the best comes first
+        fit = any(not trial.text and trial.accuracy is not None for trial in trials)  # as they are
+        if fit or trials[0].accuracy is None:  # the best comes first
             raise
         accuracy = percent(trials[0].accuracy)
         hint = f"{error}; the preprocessing '{trials[0].text}' makes them fit, with an accuracy of {accuracy}"

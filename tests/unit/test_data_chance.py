@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Never
+
 import numpy as np
 import pytest
 from sklearn.datasets import load_digits
@@ -206,6 +208,17 @@ def test_advice_repeats_the_steps_that_were_given() -> None:
     found = find_misreading(classifier(8, 8, low=-1), part, 0.1, raw=lambda: (IMAGES, LABELS))
     assert found is not None
     assert "the preprocessing 'resize=8x8 scale=1/127.5 mean=1' gives" in found.sentence
+
+
+def test_no_preprocessing_is_advised_where_the_inputs_fit_as_they_are() -> None:
+    def fail(inputs: object) -> Never:
+        raise DataError("something else is wrong")
+
+    data = arachne.read_data((IMAGES, LABELS), preprocess="scale=1/255")
+    with pytest.raises(DataError) as caught:
+        run_checked(classifier(8, 8), data, fail)
+    assert str(caught.value) == "something else is wrong"
+    assert not caught.value.below
 
 
 def test_advice_is_plain_text_with_one_line_per_trial() -> None:
