@@ -134,7 +134,9 @@ def measure(size: Size) -> dict[str, Any]:
     return {"ours": ours, "rival": rival, "negatives": told.negatives, "positives": told.positives}
 
 
-def train_last(network: Any, seen: Any, judged: Any, right: Any, was_right: Any) -> dict[str, int]:
+def train_last(
+    network: Any, seen: Any, judged: Any, right: Any, was_right: Any, *, every: int = LOOK_EVERY
+) -> dict[str, int]:
     """Train the last layer in plain torch until it breaks more of the seen inputs than it may; judge the others."""
     import torch
 
@@ -150,7 +152,7 @@ def train_last(network: Any, seen: Any, judged: Any, right: Any, was_right: Any)
     share = torch.where(kept, 1 / kept.sum(), 1 / (~kept).sum().clamp(min=1))
     optimiser = torch.optim.Adam(last.parameters(), 1e-3)
     for step in range(STEPS):
-        if step % LOOK_EVERY == 0:
+        if step % every == 0:
             with torch.no_grad():
                 now = last(x).argmax(1) == y
             if int((kept & ~now).sum()) > BUDGET * int(kept.sum()):

@@ -129,8 +129,10 @@ def dense_layers(
         ):
             return None
         weights = backend.get_weights(info.name)
-        weight = weights["weight"].astype(np.float32)
-        bias = weights["bias"].astype(np.float32) if "bias" in weights else np.zeros(len(weight), np.float32)
+        weight = weights["weight"].astype(np.float32, copy=False)
+        bias = (
+            weights["bias"].astype(np.float32, copy=False) if "bias" in weights else np.zeros(len(weight), np.float32)
+        )
         layers.append(DenseLayer(info, weight, bias[:, None], functions, ChangedWeights.of(suspects, info.name)))
     fits = all(behind.weight.shape[1] == len(layer.weight) for layer, behind in pairwise(layers))
     return layers if layers and fits and not layers[-1].functions else None

@@ -187,12 +187,16 @@ class TailCache:
         return found
 
     def layers_from(self, layer: str, *, with_inputs: bool = True) -> list[TailLayer]:
-        """Return the layers from one on, with their activations in the original model; what enters them if asked."""
+        """Return the layers from one on, with their activations in the original model; what enters them if asked.
+
+        The first one's weights are those that the model has whenever they are read; others are copied.
+        """
         found = []
         for info in self._infos[self._layers[layer] :]:
-            weights = self._backend.get_weights(info.name)
+            read = self._backend.get_weights if found else self._backend.read_weights
+            weights = read(info.name)
             weight, bias = (
-                weights[name].astype(np.float32) if name in weights else None for name in ("weight", "bias")
+                weights[name].astype(np.float32, copy=False) if name in weights else None for name in ("weight", "bias")
             )
             if weight is None:
                 raise ValueError("a layer of a dense tail has a weight")
@@ -224,8 +228,8 @@ class TailCache:
             self._leaving.append(self._select_rows(self._first[1]))
         for number in range(len(self._leaving), self._layers[layer] + 1):
             weights = self._backend.get_weights(self._infos[number].name)
-            weight = weights["weight"].astype(np.float32)
-            bias = weights["bias"].astype(np.float32) if "bias" in weights else None
+            weight = weights["weight"].astype(np.float32, copy=False)
+            bias = weights["bias"].astype(np.float32, copy=False) if "bias" in weights else None
             functions = self._functions(self._infos[number - 1])
             before = self._leaving[-1]
             if not is_lazy(before):
