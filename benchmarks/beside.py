@@ -28,7 +28,7 @@ BUDGET, INPUTS = 0.005, 5000
 TARGET = "top:1"
 
 PARTS = (("keep_rule_now", "test_states"), ("changed", "kept"))
-"""What is counted in test states of ACAS Xu, and of how many."""
+"""The counts of test states of ACAS Xu that become shares, each with that of the whole."""
 
 OURS, PAPER, TORCH = "ours", "the paper, --faithful", "torch, last layer"
 

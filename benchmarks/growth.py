@@ -45,7 +45,7 @@ class Size:
     hidden: int = 700
 
     @property
-    def trained(self) -> int:
+    def number_fitted(self) -> int:
         """How many inputs the last layer is fitted to."""
         return TRAINED if self.hidden < TRAINED else TRAINED // 3
 
@@ -109,7 +109,7 @@ def measure(size: Size) -> dict[str, Any]:
     torch.set_num_threads(1)
     torch.manual_seed(0)
     rng = np.random.default_rng(0)
-    kinds = rng.integers(size.classes, size=size.inputs + size.trained)
+    kinds = rng.integers(size.classes, size=size.inputs + size.number_fitted)
     centres = rng.standard_normal((size.classes, size.features), np.float32)
     made = centres[kinds] + NOISE * rng.standard_normal((len(kinds), size.features), np.float32)
     wrong = (kinds % 10 == 0) & (rng.random(len(kinds)) < FILED_WRONG)

@@ -191,7 +191,7 @@ class TailCache:
 
         The first one's weights are those that the model has whenever they are read; others are copied.
         """
-        found = []
+        found: list[TailLayer] = []
         for info in self._infos[self._layers[layer] :]:
             read = self._backend.get_weights if found else self._backend.read_weights
             weights = read(info.name)
