@@ -2,6 +2,7 @@
 
     python -m benchmarks.cause_experiments                 # the faults that judge, and the correlations
     python -m benchmarks.cause_experiments --part decide   # the faults the experiment was built on
+    python -m benchmarks.cause_experiments --print         # prints what is known of either
     python -m benchmarks.cause_experiments --again         # measure anew what benchmarks/results has already
 
 Planted faults are those of `benchmarks.causes`, as far as their networks are trained; groups are left out, because only
@@ -33,6 +34,7 @@ from benchmarks.causes import (
     measure_cases,
     met_times,
     planted_cases,
+    read_cases,
     table_case,
     text_case,
 )
@@ -155,6 +157,7 @@ def main() -> None:
     parser.add_argument("--part", choices=[DECIDE, JUDGE], default=JUDGE)
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--again", action="store_true", help="Measure what is known already anew.")
+    parser.add_argument("--print", action="store_true", help="Print what is known, and measure nothing.")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     part = arguments.part
@@ -163,6 +166,9 @@ def main() -> None:
         ("correlations", correlations(part), measure_correlation, "mark", "refuted"),
     )
     for name, cases, measure, title, wanted in kinds:
+        if arguments.print:
+            show([row for rows in read_cases(f"{name}-{part}").values() for row in rows], title, wanted)
+            continue
         chosen = ((one, make) for one, make in cases if "group" not in one and one.startswith(arguments.only))
         show(measure_cases(f"{name}-{part}", chosen, measure, arguments.again), title, wanted)
 

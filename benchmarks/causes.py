@@ -225,8 +225,7 @@ def measure_clean(case: Case) -> Rows:
 
 def measure_cases(name: str, cases: Makers, measure: Callable[[Case], Rows], again: bool) -> Rows:
     """The rows of all cases, from the file where it has them, and what is new put into it at once."""
-    file = RESULTS / f"{name}.json"
-    known: dict[str, Rows] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    file, known = RESULTS / f"{name}.json", read_cases(name)
     found: Rows = []
     for case, make in cases:
         if again or case not in known:
@@ -235,6 +234,13 @@ def measure_cases(name: str, cases: Makers, measure: Callable[[Case], Rows], aga
             file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
         found += known[case]
     return found
+
+
+def read_cases(name: str) -> dict[str, Rows]:
+    """The rows of every case that is known; none if there is no file."""
+    file = RESULTS / f"{name}.json"
+    known: dict[str, Rows] = json.loads(file.read_text("utf-8")) if file.is_file() else {}
+    return known
 
 
 def is_found(row: dict[str, Any]) -> bool:
