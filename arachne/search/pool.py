@@ -18,6 +18,7 @@ from arachne.search.cross_fit import outcomes
 from arachne.search.effort import EFFORTS, MEMBER_SHARE, allowance, share_behind
 from arachne.search.erase import Erase
 from arachne.search.gate import Gate
+from arachne.search.gates import Gates
 from arachne.search.low_rank import LowRank
 from arachne.search.margin import MarginConv, MarginEmbeddings, MarginFisher, MarginHidden, MarginSearch
 from arachne.search.norms import Norms
@@ -27,10 +28,13 @@ from arachne.search.train_on import TuneAnchored, TuneTraining
 from arachne.search.weight_choice import fisher_layers, hidden_dense
 
 LAST_RESORT = "de"
-"""The searcher that runs where no member can but those in `CLOSED`: it needs nothing but scores."""
+"""The searcher that runs where no member can but those in `WITHOUT_GRADIENTS`: it needs nothing but scores."""
 
 CLOSED = (Erase.name, Gate.name)
-"""Members that need no gradients because they only try closed forms."""
+"""Members that only try closed forms."""
+
+WITHOUT_GRADIENTS = (*CLOSED, Gates.name)
+"""Members that need no gradients from the backend."""
 
 QUICK = ("bias", "last-layer", *CLOSED)
 """Members that take little time; their results predict the whole pool's."""
@@ -68,8 +72,8 @@ class Pool(Searcher):
 
     A member is a searcher over a choice of weights, such as `margin@hidden`. One that cannot run here (a last layer
     without biases, a backend without gradients, no layer that the user allows) is left out, and its state says why;
-    where closed forms alone can, differential evolution does too. The pool's state holds the members' states side by
-    side.
+    where those that need no gradients alone can, differential evolution does too. The pool's state holds the members'
+    states side by side.
 
     Attributes:
         members: Searchers by name, in the order in which they run.
@@ -192,7 +196,9 @@ class Pool(Searcher):
     def _begin_next(self, problem: Problem, state: SearchState, *, rng: np.random.Generator) -> SearchState:
         """Begin the next member that can run, or stop."""
         for name in list(self.searchers)[len(state.members) :]:
-            if name not in self.members and any(own.history for by, own in state.members.items() if by not in CLOSED):
+            if name not in self.members and any(
+                own.history for by, own in state.members.items() if by not in WITHOUT_GRADIENTS
+            ):
                 break
             try:
                 self._check_needed(problem, state, name)
