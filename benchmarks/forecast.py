@@ -1,13 +1,12 @@
 """Forecasts beside what repairs of the study came to, for the faults the rule was decided on and those that judge it.
 
-    python -m benchmarks.forecast              # forecasts of every fault that was repaired, and the table
+    python -m benchmarks.forecast              # forecasts of every fault whose network is trained, and the table
     python -m benchmarks.forecast --print      # the table alone
 
 A forecast is that of the default search, whose quick members run here, on the inputs that the repair saw. It is
-compared with what the chosen patch repaired on the other half: on judging faults from
-`examples/study/results/present`, on deciding ones from
-`benchmarks/results/choosing.json`. Both are means over the seeds. Forecasts are kept in
-`benchmarks/results/forecast.json`.
+compared with what the chosen patch repaired on the other half: on judging faults as the runs in
+`examples/study/results/present` have it, on deciding ones as `benchmarks/results/choosing.json` has. Both are means
+over the seeds. Forecasts are kept in `benchmarks/results/forecast.json`; faults without such a run are left out.
 """
 
 from __future__ import annotations
@@ -39,37 +38,42 @@ NEAR = 0.1
 
 
 def measure(case: Case) -> dict[str, Any] | None:
-    """Forecast and outcome of one fault; None if it was never repaired by today's search."""
-    forecasts, outcomes, seconds = [], [], 0.0
+    """Forecasts of one fault; None if there is nothing to tell."""
+    forecasts, seconds = [], 0.0
     for seed in range(SEEDS):
-        came = find_outcome(case, seed)
-        if came is None:
-            continue
         start = time.process_time()
         told = find_forecast(case, seed)
         seconds = max(seconds, time.process_time() - start)
-        if told is not None:
-            forecasts.append(told.reach)
-            outcomes.append(came)
+        forecasts += [] if told is None else [told.reach]
     if not forecasts:
         return None
-    told_mean, came_mean = (np.mean(several, axis=0).round(4).tolist() for several in (forecasts, outcomes))
-    counts = {"seeds": len(forecasts), "seconds": round(seconds, 3)}
-    return {"part": case.part, "forecast": told_mean, "outcome": came_mean, **counts}
+    mean = np.mean(forecasts, axis=0).round(4).tolist()
+    return {"part": case.part, "forecast": mean, "seeds": len(forecasts), "seconds": round(seconds, 3)}
 
 
-def find_outcome(case: Case, seed: int) -> list[float] | None:
+def find_outcome(name: str, part: str, seed: int) -> list[float] | None:
     """Return the share of held-out negatives that a repair put right, by budget; None if there was none."""
-    if case.part == DECIDE:
+    if part == DECIDE:
         known = json.loads(CHOOSING.read_text("utf-8")) if CHOOSING.is_file() else {}
-        rows = known.get(f"{case.name}.{seed}", {"rows": []})["rows"]
+        rows = known.get(f"{name}.{seed}", {"rows": []})["rows"]
         held = {row["budget"]: row.get("held_out", (0.0, 0.0))[0] for row in rows if row["rule"] == "luck"}
         return [held[budget] for budget in BUDGETS] if held else None
-    path = run_path(RUNS.parent / PRESENT, case.name, seed, AUTO)
+    path = run_path(RUNS.parent / PRESENT, name, seed, AUTO)
     if not path.is_file() or read_run(path).made_with["recipe"] != RECIPES[AUTO]:
         return None
     own = {row.budget: row for row in read_run(path).rows if row.searcher == AUTO}
     return [own[budget].repaired / max(1, own[budget].negatives) for budget in BUDGETS]
+
+
+def with_outcomes(known: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Put beside the forecasts what repairs came to, of faults that were repaired with every seed, by name."""
+    found = {}
+    for name, row in sorted(known.items()):
+        came = [find_outcome(name, row["part"], seed) for seed in range(row["seeds"])]
+        repaired = [one for one in came if one is not None]
+        if len(repaired) == len(came):
+            found[name] = {**row, "outcome": np.mean(repaired, axis=0).round(4).tolist()}
+    return found
 
 
 def find_forecast(case: Case, seed: int) -> Forecast | None:
@@ -118,7 +122,7 @@ def main() -> None:
             if row is not None:
                 known[case.name] = row
                 file.write_text(json.dumps(known, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-    show(dict(sorted(known.items())))
+    show(with_outcomes(known))
 
 
 if __name__ == "__main__":
