@@ -36,7 +36,7 @@ RESULTS = Path(__file__).with_name("results") / "poisoned_pictures.json"
 EPOCHS, TAUGHT, TRAINED = 6, 0.05, 20_000
 SEEDS = (1, 2, 3)
 WANTED = {"frame": 0.80, "dark": 0.78, "blur": 0.52, "rotation": 0.30, "shift": 0.36, "noise": 0.64}
-"""What was wanted right with each fault at 0.5 % broken, before any of these was measured."""
+"""The shares wanted right with each fault at 0.5 % broken, set before any of these was measured."""
 
 BUDGET, REPAIRED, TUNED = 0.005, "0.5 % broken", "fine-tuning"
 

@@ -183,7 +183,7 @@ class Gates(DirectionSearch):
 
 @dataclass(frozen=True, eq=False)
 class _Reading:
-    """What units may read.
+    """The directions that units may read, and how far inputs go along them.
 
     Attributes:
         detectors: V, float32 `(in, r)`; the first is that of the mean difference.

@@ -76,7 +76,7 @@ def _time(auto: Sequence[Run]) -> Iterator[list[str]]:
 
 
 def _ideal(auto: Sequence[Run], reach: Mapping[str, Rate]) -> Iterator[str]:
-    """What is right without the cause, where that is known, and what the default repairs of the same faults."""
+    """Say which share is right without the cause, where that is known, and what the default repairs of the same."""
     known = [run for run in auto if run.fault in reach]
     found = without_cause.mean_of(reach, [run.fault for run in known])
     if found is not None:

@@ -1,4 +1,4 @@
-"""What a network reads rightly once the cause of its fault is taken out of the inputs themselves."""
+"""Networks read more rightly once the cause of a fault is taken out of the inputs themselves, and that is counted."""
 
 from __future__ import annotations
 
