@@ -24,7 +24,7 @@ from arachne.search.problem import Problem
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 
 CHANGE_SHARES = (1.0, 0.75, 0.5)
-"""Every point is measured with these shares of its change, unless a search adds others."""
+"""Every point is measured with these shares of its change."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,10 +62,6 @@ class CrossFitted(Searcher):
     def scale(self, problem: Problem, *, rng: np.random.Generator) -> Array:
         """Return the unit in which the change of each weight is measured, float64 `(k,)`."""
 
-    def shares(self, problem: Problem) -> tuple[float, ...]:
-        """Return the shares of its change that every point is measured with."""
-        return CHANGE_SHARES
-
     @abstractmethod
     def initial(self, problem: Problem, scale: Array) -> dict[str, Array]:
         """Return a run's arrays before its first point; `change` `(k,)`, in units of the scale, is usually zero."""
@@ -89,7 +85,7 @@ class CrossFitted(Searcher):
             "folds": folds,
             "scale": scale,
             "path": np.zeros((self.points, k)),
-            "right": np.zeros((self.points * len(self.shares(problem)), n), bool),
+            "right": np.zeros((self.points * len(CHANGE_SHARES), n), bool),
             **self.initial(problem, scale),
         }
         fitness = float(problem.fitness_inputs.weights @ problem.originally_right)
@@ -102,12 +98,12 @@ class CrossFitted(Searcher):
         carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
         folds, path, right = state.arrays["folds"], state.arrays["path"].copy(), state.arrays["right"].copy()
         path[point] += carried["change"] / self.folds
-        aside, shares = np.flatnonzero(folds == fold), self.shares(problem)
-        for share_number, share in enumerate(shares):
+        aside = np.flatnonzero(folds == fold)
+        for share_number, share in enumerate(CHANGE_SHARES):
             values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
             scores = problem.scorer.scores(values, aside)
-            right[point * len(shares) + share_number, aside] = problem.fitness_inputs.correct(scores, aside)
-        at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(shares))
+            right[point * len(CHANGE_SHARES) + share_number, aside] = problem.fitness_inputs.correct(scores, aside)
+        at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(CHANGE_SHARES))
         point += 1
         if point == self.points:
             fold, point, carried = fold + 1, 0, self.initial(problem, state.arrays["scale"])
@@ -118,16 +114,15 @@ class CrossFitted(Searcher):
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         problem = self.select_weights(problem)
         suspects, scale, right = problem.suspects, state.arrays["scale"], state.arrays["right"]
-        shares = self.shares(problem)
         done = _at(state)[0] == self.folds
         runs, judged = self._progress(state)
         original = problem.fitness_inputs.deficits_by_term(problem.original_scores)
         front = []
         costs = problem.objective_costs(right) if done and problem.has_objective else None
         for number in select_front(problem, right[:, judged], judged, costs):
-            point, share_number = divmod(number, len(shares))
+            point, share_number = divmod(number, len(CHANGE_SHARES))
             mean = state.arrays["path"][point] * (self.folds / runs[point])
-            change = np.rint(self.GRID * shares[share_number] * mean) / self.GRID
+            change = np.rint(self.GRID * CHANGE_SHARES[share_number] * mean) / self.GRID
             values = problem.round_to_storage(suspects.values + change * scale)
             own = right[number] if done else None
             front.append(problem.score(Candidate(suspects, values, None, self.name, own)))

@@ -12,7 +12,7 @@ from arachne.model.backend import LossGradient
 from arachne.model.values import Array
 from arachne.plugins.options import option
 from arachne.scoring.cut import CutScorer
-from arachne.search.cross_fit import CrossFitted
+from arachne.search.cross_fit import CHANGE_SHARES, CrossFitted
 from arachne.search.effort import path_passes, share_behind, share_of_many, share_of_rows, steps_run_model
 from arachne.search.folds import Batch, draw_batch, rows_by_kind
 from arachne.search.influence import influence_scale
@@ -66,7 +66,7 @@ class GradientSearch(CrossFitted):
             behind, most = behind or share_of_many(problem), self.batch
         runs = behind and steps_run_model(problem, problem.suspects.layers)
         rows = share_of_rows(problem, most, self.folds) if runs else 0.0
-        points = len(self.shares(problem)) * self.points
+        points = len(CHANGE_SHARES) * self.points
         return path_passes(problem, self.steps, self.folds, points, behind=behind, rows=rows)
 
     def within(self, problem: Problem, most: float) -> Self | None:

@@ -16,8 +16,9 @@ part in them. From there every run goes on as above, with training inputs in eve
 half from those whose scores are nearest to a negative's.
 
 Both are cross-fitted; points differ in how long they train, and in how far they go from the original towards what was
-trained. `tune@anchored` also goes beyond it, up to twice as far: this costs no step, and is what a large budget is spent
-on. Steps become shorter towards the end, so that what the last inputs drawn had to say does not stay in the patch.
+trained. The last point of `tune@anchored` goes beyond it, twice as far: this costs no step, and is what a large budget
+is spent on. Steps become shorter towards the end, so that what the last inputs drawn had to say does not stay in the
+patch.
 """
 
 from __future__ import annotations
@@ -68,17 +69,18 @@ FAIR, FAIR_MARGIN, RARITY = 2.0, 0.25, 0.25
 """The weight of a fairness objective at the end of the path; over which share of the unit of margins an input becomes
 right in its loss; and by which power of its frequency an input of a rare class then weighs more."""
 
-BEYOND = (2.0, 1.5)
-"""How many times as far as it trained the anchored search also goes, where no fairness objective is to be met: what
-makes groups even, doubled, makes them uneven the other way."""
-
 NEAREST = 20
 """How many training inputs count as near to a negative."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TuneAnchored(GradientSearch):
-    """Fine-tuning of every weight of every layer that may change, anchored to the original by divergence."""
+    """Fine-tuning of every weight of every layer that may change, anchored to the original by divergence.
+
+    Attributes:
+        beyond: How many times as far as it trained the last point goes. With a fairness objective it goes no further:
+            what makes groups even, doubled, makes them uneven the other way.
+    """
 
     name = "tune@anchored"
 
@@ -91,18 +93,34 @@ class TuneAnchored(GradientSearch):
     steps: int = option(192, "Gradient steps of each run.", least=MIN_STEPS)
     folds: int = option(3, "Runs, each over all seen inputs but a share of them.", least=2)
     pace: float = option(2.0, "How much longer than usual a step is.", least=0.01, most=100.0)
+    beyond: float = option(2.0, "How many times as far as trained the last point goes.", least=1.0)
+
+    @property
+    def points(self) -> int:
+        return super().points + (self.beyond > 1)
+
+    def within(self, problem: Problem, most: float) -> Self | None:
+        """Return the search with fewer passes; it goes no further than it trained before it takes fewer steps."""
+        near = replace(self, beyond=1.0)
+        return near if near.passes(problem) <= most else super(TuneAnchored, near).within(problem, most)
 
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.fitness_inputs.task.ONE_LABEL:
             raise UsageError("this search trains on one label for each input")
         return super().begin(problem, rng=rng)
 
+    def advance(
+        self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], int]:
+        """Take the next steps; after the last of them, go as far again without any."""
+        if point < super().points:
+            return super().advance(problem, state, fold, point, rng=rng)
+        carried = {name: state.arrays[name].copy() for name in CARRIED_ARRAYS}
+        carried["change"] *= 1.0 if self._is_fair(problem) else self.beyond
+        return carried, 0
+
     def length(self, progress: float) -> float:
         return (1 + math.cos(math.pi * progress)) / 2
-
-    def shares(self, problem: Problem) -> tuple[float, ...]:
-        beyond = not (problem.has_objective or self.NEEDS_TRAINING)
-        return (*super().shares(problem), *(BEYOND if beyond else ()))
 
     def select_weights(self, problem: Problem) -> Problem:
         return problem.with_selection("all", lambda: CHOICES["all"](problem))
@@ -155,6 +173,7 @@ class TuneTraining(TuneAnchored):
     alone: int = option(1536, "Gradient steps on training inputs alone.", least=ALONE_POINTS)
     drawn: int = option(128, "Training inputs that one of these steps looks at.", least=1)
     steps: int = option(64, "Gradient steps of each run.", least=MIN_STEPS)
+    beyond: float = option(1.0, "How many times as far as trained the last point goes.", least=1.0)
 
     @property
     def points(self) -> int:

@@ -136,22 +136,30 @@ def test_training_on_is_skipped_only_where_other_members_are_good_at_large_budge
     assert not skips((0.01, -1.0))
 
 
-def test_points_go_beyond_what_was_trained_but_not_where_groups_are_to_become_even_or_training_inputs_help() -> None:
-    problem, search = small_problem(), TuneAnchored(steps=64, folds=2)
-    assert search.shares(problem) == (*CHANGE_SHARES, *train_on.BEYOND)
-    assert max(train_on.BEYOND) == 2
-    assert TuneTraining().shares(problem) == CHANGE_SHARES
+def test_the_last_point_goes_twice_as_far_as_trained_unless_groups_are_to_become_even() -> None:
+    problem, search = small_problem(), TuneAnchored(steps=128, folds=2)
     sides = np.where(np.arange(len(problem.split.seen)) % 3 == 0, "left", "right")
     seen = replace(problem.split.seen, data=replace(problem.split.seen.data, columns={"side": sides}))
     fair = replace(problem, split=replace(problem.split, seen=seen, objective=AccuracyGap(group_column="side")))
-    assert search.shares(fair) == CHANGE_SHARES
-    state = search.step(problem, search.begin(problem, rng=_rng()), rng=_rng())
-    own, aside = search.select_weights(problem), np.flatnonzero(state.arrays["folds"] == 0)
-    twice = own.suspects.values + 2 * (search.folds * state.arrays["path"][0]) * state.arrays["scale"]
-    right = problem.fitness_inputs.correct(own.scorer.scores(twice, aside), aside)
-    at = search.shares(problem).index(2.0)
-    np.testing.assert_array_equal(state.arrays["right"][at, aside], right)
-    assert not np.array_equal(state.arrays["right"][0, aside], right)
+    assert (search.points, replace(search, beyond=1.0).points, TuneTraining(steps=64).points) == (3, 2, 3)
+    for asked, times in ((problem, 2.0), (fair, 1.0)):
+        state = search.begin(asked, rng=_rng())
+        while state.stopped is None:
+            state = search.step(asked, state, rng=_rng())
+        path, right = state.arrays["path"], state.arrays["right"].reshape(3, len(CHANGE_SHARES), -1)
+        np.testing.assert_array_equal(path[2], times * path[1])
+        np.testing.assert_array_equal(right[2, CHANGE_SHARES.index(1 / times)], right[1, 0])
+        assert np.array_equal(right[2, 0], right[1, 0]) == (times == 1.0)
+
+
+def test_training_on_goes_no_further_than_trained_before_it_takes_fewer_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem, search = small_problem(), TuneAnchored()
+    monkeypatch.setattr(TuneAnchored, "passes", lambda self, _: self.steps / 192 * self.points)
+    assert search.within(problem, 3.9) == replace(search, beyond=1.0)
+    fewer = search.within(problem, 2.0)
+    assert fewer is not None
+    assert fewer.steps < 192
+    assert fewer.beyond == 1.0
 
 
 def test_a_limit_on_accuracy_trains_on_all_errors_whatever_other_members_repair(
