@@ -58,13 +58,13 @@ def _pairs(kept: Sequence[Kept], subject: str, alpha: str) -> list[Pair]:
 
 
 def _same_patches(kept: Sequence[Kept]) -> str:
-    """How often the default's patch is the same with another alpha, where that was tried."""
+    """How often the default's patch is the same with another alpha, where that was tried with the same default."""
     same = [
         one.found["patch"] == usual.found["patch"]
         for subject in subjects_in(kept)
         for usual in of(kept, subject, DEFAULT, str(USUAL))
         for one in of(kept, subject, DEFAULT)
-        if one.cell.seed == usual.cell.seed and one.cell.case != usual.cell.case
+        if (one.cell.seed, one.made_with) == (usual.cell.seed, usual.made_with) and one.cell.case != usual.cell.case
     ]
     if not same:
         return ""
