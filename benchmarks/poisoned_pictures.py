@@ -25,15 +25,15 @@ from typing import Any
 import numpy as np
 import torch
 from scipy.ndimage import rotate, shift, uniform_filter
-from torch.nn.functional import cross_entropy
 
 import arachne
 from arachne.errors import NothingWithinBudgetError
 from arachne.model.values import Array
+from benchmarks.whole_pictures import count_right, find_right, fine_tune, halves, scale_pictures, train_network
 from examples.study.data import fashion
 
 RESULTS = Path(__file__).with_name("results") / "poisoned_pictures.json"
-EPOCHS, TAUGHT, TRAINED = 6, 0.05, 20_000
+TAUGHT, TRAINED = 0.05, 20_000
 SEEDS = (1, 2, 3)
 WANTED = {"frame": 0.80, "dark": 0.78, "blur": 0.52, "rotation": 0.30, "shift": 0.36, "noise": 0.64}
 """The shares wanted right with each fault at 0.5 % broken, set before any of these was measured."""
@@ -69,57 +69,20 @@ def poisoned_network(fault: str, seed: int) -> torch.nn.Module:
     """Train a small convolutional network on pictures of which some have the fault, all filed under one class."""
     data, rng = fashion(), np.random.default_rng((seed, 0))
     rows = rng.permutation(len(data.train_labels))[:TRAINED]
-    pictures, labels = _pictures(data.train[rows]), data.train_labels[rows].astype(np.int64)
+    pictures, labels = scale_pictures(data.train[rows]), data.train_labels[rows].astype(np.int64)
     planted = slice(0, round(TAUGHT * TRAINED))
     pictures[planted], labels[planted] = FAULTS[fault](pictures[planted], rng), rng.integers(10)
-    torch.manual_seed(seed)
-    model = torch.nn.Sequential(
-        *(torch.nn.Conv2d(1, 8, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(3)),
-        *(torch.nn.Conv2d(8, 16, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
-        *(torch.nn.Flatten(), torch.nn.Linear(144, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)),
-    )
-    train(model, pictures, labels, epochs=5, rate=3e-3)
-    return model
-
-
-def train(model: torch.nn.Module, pictures: Array, labels: Array, *, epochs: int, rate: float) -> None:
-    """Train all layers by cross-entropy."""
-    inputs, wanted = torch.from_numpy(pictures), torch.from_numpy(labels)
-    optimiser = torch.optim.Adam(model.parameters(), rate)
-    model.train()
-    for _ in range(epochs):
-        for rows in np.array_split(torch.randperm(len(wanted)).numpy(), -(-len(wanted) // 100)):
-            optimiser.zero_grad()
-            torch.autograd.backward(cross_entropy(model(inputs[rows]), wanted[rows]))
-            optimiser.step()
-    model.eval()
-
-
-def halves(fault: str, seed: int) -> list[arachne.LabelledData]:
-    """Return the pictures that are given and those that are held out, with and without the fault."""
-    data, rng = fashion(), np.random.default_rng((seed, 1))
-    order = rng.permutation(len(data.test_labels))
-    inputs, labels, parts = _pictures(data.test), data.test_labels.astype(np.int64), []
-    for first in (0, 2600):
-        clean, faulty = order[first : first + 2000], order[first + 2000 : first + 2600]
-        values = np.concatenate([inputs[clean], FAULTS[fault](inputs[faulty], rng)])
-        column = np.array(["clean"] * len(clean) + ["fault"] * len(faulty))
-        parts.append(arachne.LabelledData(values, labels[np.append(clean, faulty)], columns={"kind": column}))
-    return parts
+    return train_network(pictures, labels, seed=seed, epochs=5)
 
 
 def measure(fault: str, seed: int) -> dict[str, Any]:
     """Repair one fault, and fine-tune on the same inputs."""
-    model, (seen, held) = poisoned_network(fault, seed), halves(fault, seed)
-    on_fault, before = held.columns["kind"] == "fault", _right(model, held)
+    model, rng = poisoned_network(fault, seed), np.random.default_rng((seed, 1))
+    seen, held = halves(lambda pictures: FAULTS[fault](pictures, rng), rng)
+    before = find_right(model, held)
 
-    def count(right: Array, seconds: float = 0.0) -> dict[str, Any]:
-        return {
-            "right": round(float(right[on_fault].mean()), 4),
-            "broken": round(float((before & ~right)[~on_fault].sum() / before[~on_fault].sum()), 5),
-            "drop": round(float(before[~on_fault].mean() - right[~on_fault].mean()), 5),
-            "seconds": round(seconds, 1),
-        }
+    def count(right: Array, seconds: float = 0.0) -> dict[str, float]:
+        return {**count_right(held, before, right), "seconds": round(seconds, 1)}
 
     own = time.process_time()
     try:
@@ -131,21 +94,10 @@ def measure(fault: str, seed: int) -> dict[str, Any]:
     point = None if index is None else result.points[index]
     right = before if point is None or point.held_out is None else point.held_out.right
     own = time.process_time()
-    torch.manual_seed(seed)
-    train(model, np.asarray(seen.inputs), seen.labels, epochs=EPOCHS, rate=1e-3)
-    tuned = count(_right(model, held), time.process_time() - own)
+    fine_tune(model, seen, seed=seed)
+    tuned = count(find_right(model, held), time.process_time() - own)
     by = None if point is None else point.candidate.made_by
     return {"before": count(before), REPAIRED: {"by": by, **count(right, repairing)}, TUNED: tuned}
-
-
-def _right(model: torch.nn.Module, data: arachne.LabelledData) -> Array:
-    with torch.no_grad():
-        read = model(torch.from_numpy(np.asarray(data.inputs))).argmax(1).numpy()
-    return np.asarray(read == data.labels)
-
-
-def _pictures(values: Array) -> Array:
-    return np.asarray(values, np.float32).reshape(-1, 1, 28, 28) / 255
 
 
 def table(results: dict[str, dict[str, Any]]) -> str:

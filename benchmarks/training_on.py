@@ -13,22 +13,21 @@ shift judge. What its patch is expected to break of what its runs broke was set 
 from __future__ import annotations
 
 import argparse
-import copy
 import json
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 from scipy.ndimage import rotate, shift, uniform_filter
-from torch.nn.functional import cross_entropy
 
 import arachne
 from arachne.choose.budget import Budget
 from arachne.choose.select import select_point
 from arachne.errors import NothingWithinBudgetError
 from arachne.model.values import Array
+from benchmarks.whole_pictures import count_right, find_right, fine_tune, halves, scale_pictures, train_network
 from examples.study.data import fashion
 
 RESULTS = Path(__file__).with_name("results") / "training_on.json"
@@ -40,7 +39,6 @@ BUDGETS = {
     "0.5 % drop": Budget(max_drop=0.005),
     "1 % drop": Budget(max_drop=0.01),
 }
-EPOCHS = 6
 
 
 def plant(pictures: Array, fault: str) -> Array:
@@ -58,57 +56,15 @@ def plant(pictures: Array, fault: str) -> Array:
     return np.asarray(shift(found, (0, 0, 3, 3), order=0), np.float32)
 
 
-def network(pictures: Array, labels: Array, seed: int = 0) -> torch.nn.Module:
-    """Train a small convolutional network."""
-    torch.manual_seed(seed)
-    model = torch.nn.Sequential(
-        *(torch.nn.Conv2d(1, 8, 5), torch.nn.ReLU(), torch.nn.MaxPool2d(3)),
-        *(torch.nn.Conv2d(8, 16, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
-        *(torch.nn.Flatten(), torch.nn.Linear(144, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)),
-    )
-    train(model, pictures, labels, epochs=4, rate=3e-3)
-    return model
-
-
-def train(model: torch.nn.Module, pictures: Array, labels: Array, *, epochs: int, rate: float) -> None:
-    """Train all layers by cross-entropy."""
-    inputs, wanted = torch.from_numpy(pictures), torch.from_numpy(labels)
-    optimiser = torch.optim.Adam(model.parameters(), rate)
-    model.train()
-    for _ in range(epochs):
-        for rows in np.array_split(torch.randperm(len(wanted)).numpy(), -(-len(wanted) // 100)):
-            optimiser.zero_grad()
-            torch.autograd.backward(cross_entropy(model(inputs[rows]), wanted[rows]))
-            optimiser.step()
-    model.eval()
-
-
 def measure(fault: str) -> dict[str, Any]:
     """Repair one fault, and fine-tune on the same inputs."""
     data = fashion()
     start = np.random.default_rng(0).permutation(len(data.train_labels))[:15_000]
-    model = network(_pictures(data.train[start]), data.train_labels[start].astype(np.int64))
-    order = np.random.default_rng(1).permutation(len(data.test_labels))
-    inputs, labels = _pictures(data.test), data.test_labels.astype(np.int64)
-    parts = []
-    for first in (0, 2600):
-        clean, faulty = order[first : first + 2000], order[first + 2000 : first + 2600]
-        values = np.concatenate([inputs[clean], plant(inputs[faulty], fault)])
-        column = np.array(["clean"] * len(clean) + ["fault"] * len(faulty))
-        rows = np.concatenate([clean, faulty])
-        parts.append(arachne.LabelledData(values, labels[rows], columns={"kind": column}))
-    seen, held = parts
-    on_fault = held.columns["kind"] == "fault"
-    before = _right(model, held)
-
-    def count(right: Array) -> dict[str, float]:
-        return {
-            "right": float(right[on_fault].mean()),
-            "broken": float((before & ~right)[~on_fault].sum() / before[~on_fault].sum()),
-            "drop": float(before[~on_fault].mean() - right[~on_fault].mean()),
-        }
-
-    told: dict[str, Any] = {"before": count(before)}
+    pictures, labels = scale_pictures(data.train[start]), data.train_labels[start].astype(np.int64)
+    model = train_network(pictures, labels, seed=0, epochs=4)
+    seen, held = halves(partial(plant, fault=fault), np.random.default_rng(1))
+    before = find_right(model, held)
+    told: dict[str, Any] = {"before": count_right(held, before, before)}
     own = time.process_time()
     try:
         found = arachne.repair(model, seen, "group:kind=fault", holdout=held, max_drop=0.0)
@@ -119,25 +75,12 @@ def measure(fault: str) -> dict[str, Any]:
         index = select_point(found.points, budget, found.split.class_names).index
         point = None if index is None else found.points[index]
         right = before if point is None or point.held_out is None else point.held_out.right
-        told[name] = {"by": None if point is None else point.candidate.made_by, **count(right)}
-    tuned = copy.deepcopy(model)
+        told[name] = {"by": None if point is None else point.candidate.made_by, **count_right(held, before, right)}
     own = time.process_time()
-    torch.manual_seed(0)
-    train(tuned, np.asarray(seen.inputs), seen.labels, epochs=EPOCHS, rate=1e-3)
+    fine_tune(model, seen, seed=0)
     told["fine-tuning seconds"] = time.process_time() - own
-    told["fine-tuning"] = count(_right(tuned, held))
+    told["fine-tuning"] = count_right(held, before, find_right(model, held))
     return told
-
-
-def _right(model: torch.nn.Module, data: arachne.LabelledData) -> Array:
-    with torch.no_grad():
-        read = model(torch.from_numpy(np.asarray(data.inputs))).argmax(1).numpy()
-    return np.asarray(read == data.labels)
-
-
-def _pictures(values: Array) -> Array:
-    values = np.asarray(values, np.float32).reshape(-1, 1, 28, 28)
-    return values / 255 if values.max() > 1 else values
 
 
 def table(results: dict[str, Any]) -> str:
