@@ -41,7 +41,7 @@ def command(check: str | None, **arguments: Any) -> None:
     """List every backend, whether its framework is installed, and how to get it if not.
 
     With --check, run the conformance suite on the backend NAME, and say what fails. With a MODEL too, check the
-    operations on that very model: on inputs from --data, or on random ones where the model tells what it takes.
+    operations on that very model: on inputs from --data, or on random ones where the model says what it takes.
     """
     from arachne.cli.console import Output
     from arachne.errors import UsageError

@@ -32,7 +32,7 @@ choice_options = options(
     harmless_option(
         "--confidence",
         type=SHARE,
-        help="How sure to be of --max-break and --max-drop: 90% gives a guarantee, and takes more data.",
+        help="Guarantee --max-break and --max-drop with this confidence, such as 90%; takes more data.",
     ),
     click.option(
         "--max-class-drop",

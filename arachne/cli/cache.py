@@ -8,11 +8,11 @@ from arachne.cli.options import output_options
 from arachne.cli.outputs import Command
 
 
-@click.command(cls=Command, short_help="Show or remove the passes that are kept for the next command.")
+@click.command(cls=Command, short_help="Show or remove the outputs of models that are kept for the next command.")
 @click.option("--clear", is_flag=True, help="Remove them.")
 @output_options
 def command(clear: bool) -> None:
-    """Show how many passes of models over data are kept, and where.
+    """Show how many passes, outputs of a model for all inputs, are kept, and where.
 
     `scan`, `repair`, `compare`, `choose` and `evaluate` use them. They take 2 GB at most, those that were not used for
     longest are removed first, and only you can read them.

@@ -39,7 +39,14 @@ def _holds(folder: Path, name: str) -> bool:
 
 
 @click.command(cls=Command, short_help="Scan and repair a small model that comes with Arachne.")
-@click.option("-o", "--out", type=DemoFolder(), default=Path("arachne-demo"), show_default=True, help="Where to.")
+@click.option(
+    "-o",
+    "--out",
+    type=DemoFolder(),
+    default=Path("arachne-demo"),
+    show_default=True,
+    help="Folder for the model, the data and the repair.",
+)
 @output_options
 @click.pass_context
 def command(context: click.Context, out: Path) -> None:

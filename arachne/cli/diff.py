@@ -11,7 +11,7 @@ from arachne.cli.outputs import Command
 from arachne.cli.patching import PATCH_FILE, map_option, mapping_of
 
 
-@click.command(cls=Command, short_help="Make a patch out of two models of one network.")
+@click.command(cls=Command, short_help="Make a patch from the difference of two models.")
 @click.argument("first", metavar="BEFORE", type=click.Path(path_type=Path))
 @click.argument("second", metavar="AFTER", type=click.Path(path_type=Path))
 @click.option("-o", "--out", type=PATCH_FILE, help="Where the patch goes; only shown when left out.")

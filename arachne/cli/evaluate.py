@@ -78,7 +78,7 @@ def command(
     wanted = TaskChoice.taken_from(arguments)
     gates, (objective, given) = read_gates(conditions, junit), pop_objective(arguments, wanted.plugins)
     if unlabelled is not None and patch_file is None:
-        raise UsageError("--unlabelled tells what a patch changes; give one with --patch")
+        raise UsageError("--unlabelled shows what a patch changes; give one with --patch")
     if (against or quantise) and patch_file is None:
         raise UsageError("--against and --quantise tell whether a patch survives; give one with --patch")
     if data.data is None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
               help="A folder of patches, or one patch. Repeatable.")  # fmt: skip
 @output_options
 def command(model_file: Path, patches: tuple[Path, ...]) -> None:
-    """Say of every patch whether MODEL carries it: wholly, in part, changed since, or not."""
+    """Say for each patch whether MODEL carries it: wholly, in part, changed since, or not at all."""
     from rich.table import Table
 
     from arachne.cli.console import Output

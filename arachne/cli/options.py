@@ -125,7 +125,7 @@ model_options = options(
         "--backend",
         type=PluginName(BACKENDS),
         metavar="NAME",
-        help="The backend, where the file's ending does not tell.",
+        help="The backend, if the file's ending does not name it.",
         shell_complete=complete_names(BACKENDS),
     ),
     click.option("--device", help="Where to compute, in the framework's words (cpu, cuda:0)."),
@@ -154,7 +154,7 @@ def _data_options(*, required: bool) -> Callable[[Command], Command]:
             type=SIZE,
             default="2GiB",
             show_default=True,
-            help="What may be held of data and between candidates; more data is read by piece.",
+            help="How much of the data and of what searches keep may be in memory; larger data is read in pieces.",
         ),
     )
 
@@ -179,8 +179,8 @@ output_options = options(
         is_flag=True,
         help="One JSON object on standard output, the rest on standard error.",
     ),
-    remembered_option("-q", "--quiet", cls=HarmlessOption, is_flag=True, help="Only the result."),
-    remembered_option("-v", "--verbose", cls=HarmlessOption, is_flag=True, help="Tell every step."),
+    remembered_option("-q", "--quiet", cls=HarmlessOption, is_flag=True, help="Show only the result."),
+    remembered_option("-v", "--verbose", cls=HarmlessOption, is_flag=True, help="Show every step."),
     remembered_option("--log-file", type=LOG_FILE, help="Write all messages to this file too."),
     remembered_option("--debug", is_flag=True, help="Show a traceback when something goes wrong."),
 )

@@ -30,7 +30,7 @@ map_option = click.option(
     "mapping",
     multiple=True,
     metavar="LAYER=OTHER",
-    help="Which layer of the file is meant, where its content does not tell. Repeatable.",
+    help="Which layer of the file is meant, where its content does not show it. Repeatable.",
 )
 
 

@@ -85,7 +85,7 @@ objective_option = harmless_option(
     "--objective",
     type=PluginName(OBJECTIVES),
     metavar="NAME[:COLUMN]",
-    help="What to make fairer between the groups of a metadata column, instead of repairing as much as possible: "
+    help="Choose the repair that is fairest to the groups of a metadata column, not the one that repairs most: "
     f"{', '.join(OBJECTIVES.names())}.",
     shell_complete=complete_names(OBJECTIVES),
 )

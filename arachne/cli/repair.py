@@ -53,18 +53,20 @@ if TYPE_CHECKING:
 @click.option("-o", "--out", type=OUT_FOLDER, help="Folder for the patch, the model and the result.")
 @resume_option
 @split_options
-@harmless_option("--faithful", is_flag=True, help="The paper to the letter: no widening, no clipping, its Gaussians.")
+@harmless_option("--faithful", is_flag=True, help="Repair as the paper does, to the letter.")
 @budget_options
 @objective_option
 @search_options
 @cache_option
-@harmless_option("--time-limit", type=DURATION, help="End the search then, with what it has: 60s, 2min, 90.")
+@harmless_option(
+    "--time-limit", type=DURATION, help="End the search after this time and take the best so far: 60s, 2min, 90."
+)
 @harmless_option(
     "--rounds",
     type=click.IntRange(1),
     default=1,
     show_default=True,
-    help="Search again for what is still wrong; kept if better on inputs kept for choosing.",
+    help="How often to search, each time for what is still wrong; a later round is kept only if it is better.",
 )
 @track_option
 @gate_options

@@ -13,7 +13,7 @@ from arachne.errors import UsageError
 
 @click.command(cls=Command, short_help="Make the page of a repair again.")
 @click.argument("folder", type=click.Path(path_type=Path))
-@click.option("-o", "--out", type=OUT_FILE, help="Where to; report.html in the folder when left out.")
+@click.option("-o", "--out", type=OUT_FILE, help="The page's file; report.html in FOLDER when left out.")
 @click.option("--hub-card", type=OUT_FILE, help="Write the card with Hugging Face metadata to this file instead.")
 @click.option(
     "--hub", "entries", multiple=True, metavar="KEY=VALUE", help="Metadata of that card: license=mit, ... Repeatable."

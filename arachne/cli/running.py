@@ -35,7 +35,7 @@ cluster_options = options(
     ),
 )
 cache_option = harmless_option(
-    "--no-cache", is_flag=True, help="Neither look up nor keep what MODEL gave for these inputs (`arachne cache`)."
+    "--no-cache", is_flag=True, help="Neither use nor keep outputs of MODEL from another command (`arachne cache`)."
 )
 seed_option = harmless_option(
     "--seed", type=click.IntRange(0), default=0, show_default=True, help="Same seed, same result."
@@ -52,7 +52,7 @@ split_options = options(
         "--alpha",
         type=float,
         show_default="10",
-        help="What a negative counts against a positive, for searches that use it.",
+        help="How much an input with the mistake counts against a right one, in searches that use it.",
     ),
     click.option(
         "--accept-near-chance",

@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from arachne.report.next_steps import Given
 
 
-@click.command(cls=ConfiguredCommand, short_help="List the mistakes a model makes.")
+@click.command(cls=ConfiguredCommand, short_help="List the mistakes that a model makes, and what they share.")
 @looking_options
 @plugin_option("task")
 @harmless_option("--causes/--no-causes", default=True, show_default=True, help="Look for what mistakes share.")
 @click.option("--page", type=OUT_FILE, help="Write the causes with pictures to this file.")
-@click.option("-o", "--out", type=OUT_FILE, help="Keep what --json prints in this file.")
+@click.option("-o", "--out", type=OUT_FILE, help="Write what --json prints to this file.")
 @harmless_option("--layers", is_flag=True, help="List the layers and what can be repaired instead; --data is optional.")
 @cache_option
 @click.pass_context
@@ -42,7 +42,7 @@ def command(
     out: Path | None,
     **arguments: Any,
 ) -> None:
-    """List what the mistakes of MODEL share, and the mistakes; each target is what `arachne repair` takes."""
+    """List the mistakes of MODEL and what they share; the first column is a target for `arachne repair`."""
     from functools import partial
 
     from arachne.causes.finding import searched_rows
@@ -81,7 +81,7 @@ def command(
         output.say(f"note: {found.batch_dependent}")
     reach = LayersTable.of(backend, executed=True)
     if reach.out_of_reach:
-        output.say(f"{reach.reach} (--layers tells why)")
+        output.say(f"{reach.reach} (--layers says why)")
     if found.task.no_causes is not None:
         output.say(f"note: {found.task.no_causes}")
     sick = sick or (() if order is None else (order.describe(found.data),))

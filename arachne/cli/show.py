@@ -17,7 +17,7 @@ from arachne.errors import UsageError, did_you_mean
 @click.option("--all", "everything", is_flag=True, help="Every weight; the 40 largest changes when left out.")
 @output_options
 def command(patch_file: Path, layer: str | None, everything: bool) -> None:
-    """Show what PATCH changes, by layer, old → new, and what it was accepted with; the file is checked on the way.
+    """Show what PATCH changes, by layer, old → new, and the evidence it was accepted with; this also checks the file.
 
     A long patch is summed up by layer and row (of a convolution: channel) before its values. --json prints all of it.
     """
