@@ -4,6 +4,7 @@
     python -m benchmarks.causes --part decide   # the faults the finders were tuned on
     python -m benchmarks.causes --only fm       # those whose names begin so
     python -m benchmarks.causes --again         # measure anew what benchmarks/results has already
+    python -m benchmarks.causes --print         # print what benchmarks/results has, and measure nothing
 
 Pictures and networks are those of `examples.study`, as far as they are trained; a table with a stuck sensor and a text
 with a word that flips the label are made here. A fault is met 60 and 200 times; found means that one cause has its
@@ -281,7 +282,12 @@ def main() -> None:
     parser.add_argument("--only", default="", metavar="PREFIX")
     parser.add_argument("--no-clean", action="store_true", help="Leave out the clean networks.")
     parser.add_argument("--again", action="store_true", help="Measure what is known already anew.")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="Measure nothing.")
     arguments = parser.parse_args()
+    if arguments.only_print:
+        show_planted([row for rows in read_cases(f"causes-{arguments.part}").values() for row in rows])
+        show_clean([row for rows in read_cases("causes-clean").values() for row in rows])
+        return
     torch.set_num_threads(1)
     import_module("scipy.stats")  # loaded once by any scan, which is not what an input costs
     planted = planted_cases(arguments.part, arguments.only)

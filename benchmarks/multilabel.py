@@ -2,6 +2,7 @@
 
     python -m benchmarks.multilabel            # measure what benchmarks/results has not, and print the table
     python -m benchmarks.multilabel --again    # measure everything anew
+    python -m benchmarks.multilabel --print    # print what benchmarks/results has, and measure nothing
     python -m benchmarks.multilabel --seed 1   # with a second network, other planted labels and another search
 
 Eight attributes (shape, colour, category) of GTSRB's 43 signs are the labels. One network learns three planted
@@ -166,9 +167,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--again", action="store_true", help="Measure everything anew.")
     parser.add_argument("--seed", type=int, default=0, help="Of the pictures, the network and the search.")
+    parser.add_argument("--print", action="store_true", dest="only_print", help="Measure nothing.")
     asked = parser.parse_args()
     known: dict[str, Any] = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
-    for planted in (True, False):
+    for planted in () if asked.only_print else (True, False):
         kind = f"{asked.seed} {'planted' if planted else 'natural'}"
         done = [name for name in known if name.startswith(kind)]
         if len(done) == 3 and not asked.again:
