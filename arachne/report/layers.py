@@ -76,7 +76,7 @@ class LayersTable:
         order = (
             "in order of execution"
             if self.executed
-            else "in the order the model lists them; only a run on data tells the order of execution"
+            else "in the order the model lists them; only a run on data shows the order of execution"
         )
         yield Text(f"{pluralise(len(self.layers), 'layer')}, {order}")
         table = Table(box=SIMPLE_HEAD, pad_edge=False)
