@@ -56,42 +56,48 @@ test set held out, groups by sex. `--target "*:*" --objective odds:sex --max-bre
 larger of the gaps of true-positive and false-positive rates. Published: up to 69 % less in one hour.
 """
 
-REACH = """What could be reached? Rules instead of repairs (`examples/arena/reach.py`), chosen on the validation set
-with F1 at most .015 lower there, judged on the test set, by how many per cent the difference is less. *borders*: each
-sex has a border of its own, as after the best patch that leaves the order of scores within a sex as it is. *borders and
-lots*: besides, a share of the women is accepted by lot. *with hindsight*: chosen on the test set itself. Random halves:
-the same people, forty times drawn anew into two halves. *even for all people*: what the test set would show, in the
-mean, of a network that calls as many women as men rich, among rich and among poor, for all people there are; *even on
-the validation set*: of one that is exactly so there, whatever its F1. What these two lack of 100 % is chance.
+REACH = """What could be reached? Instead of a repair, simple rules are applied to the networks' scores
+(`examples/arena/reach.py`). They are chosen on the validation set, with F1 at most .015 lower there, and judged on the
+test set by how many per cent smaller the difference becomes.
+
+- *borders*: each sex has a threshold of its own, which keeps the order of scores within a sex.
+- *borders and lots*: besides, a share of the women is accepted by lot.
+- *with hindsight*: chosen on the test set itself.
+- *even for all people*: what the test set would show, in the mean, of a network whose rates are equal for women and men
+  in the whole population; what it lacks of 100 % is chance.
+- *even on the validation set*: the same of a network whose rates are equal there, whatever its F1.
+
+*Random halves* are the same people, divided anew forty times.
 """
 
 WHY = """## Where ours is behind, and why
 
 LeNet5: Apricot and Editable, which train for hours, repair more than ours does with the same training pictures in a
-minute. How members train on was decided on the splits of seeds 5 to 9 and is judged on those of the table, which are
-other halves of the same pictures. For large budgets the last point of `tune@anchored` goes twice as far as it trained:
-on the deciding splits the pool then repaired more within 1 and 2 %, on these its mean hardly moves. With 2 % it repairs
-less than `bias`, `last-layer`, `tune` and `tune@anchored` alone do: it chooses among the candidates of all members by
-counts on some hundred errors, and takes others than those that do best on held-out inputs.
+minute. How members train further was decided on the splits of seeds 5 to 9 and is judged on those of the table, which
+are other halves of the same pictures. For large budgets the last point of `tune@anchored` goes twice as far as it
+trained: on the deciding splits the pool then repaired more within 1 and 2 %, on these its mean hardly moves. With 2 %
+it repairs less than `bias`, `last-layer`, `tune` and `tune@anchored` alone do: it chooses among the candidates of all
+members by counts on some hundred errors, and these are not the candidates that do best on held-out inputs.
 
-Fog: within 2 %, `tune` gains more than ours, and loses nothing on clear pictures. Drawdown is what is lost
-there minus what is put right, a budget limits what is lost: `tune` does much of both, and at 0.5 % hands back nothing.
+Fog: within 2 %, `tune` gains more than ours, and loses nothing on clear pictures. Drawdown is what is lost there minus
+what is put right, while a budget limits what is lost alone: `tune` does much of both, and at 0.5 % finds no patch.
 Ours trains every weight where no other member repairs 80 % of the foggy pictures with 3 % broken; that was decided with
-other hundreds of foggy pictures, and is the case on one of these five splits.
+other hundreds of foggy pictures, and happens on one of these five splits.
 
 Rows of *auto* on the poisoned CNN, on Adult and with training data were measured with an earlier default.
 
-The poisoned CNN: `last-layer` comes as far at most of a point lost on clean pictures. The column of seeds says how many
-runs each contender has; the paper's search takes minutes on networks with convolutions, and has the fewest.
+The poisoned CNN: `last-layer` gains as much with the budget of 2 %, and loses most of a point on clean pictures there.
+The column of seeds says how many runs each contender has; the paper's search takes minutes on networks with
+convolutions, and has the fewest.
 
 Adult: a gap of true-positive rates rests on fewer than 250 women with a high income in each set, so that chance alone
 moves it by several points; in networks 1 and 2, where it is small from the start, what makes it smaller on the
-validation set need not make it smaller on the test set. Where the sexes' true-positive rates are even, more men than
-women are still called rich wrongly, and no pair of borders makes both even. 60 % less in the mean is beyond the best
-pair of borders even with hindsight; what comes near it calls women rich by lot. Chance alone takes most of the rest: a
-network exactly even on the validation set would show little more than 60 % on the test set. Ours trains on with the
-objective in the loss; how, was decided on one other split (seed 5) of each network's validation and test people, mixed,
-so that test people had a part in it, though not as test people.
+validation set need not make it smaller on the test set. Where true-positive rates are equal, more men than women are
+still wrongly predicted a high income, and no pair of borders makes both rates equal. Even with hindsight the best pair
+of borders stays below 60 % less in the mean; only accepting women by lot comes near it. Most of the rest is chance: a
+network with equal rates on the validation set would show little more than 60 % on the test set. Ours trains further
+with the objective in the loss. How it does that was decided on one other split (seed 5) of each network's validation
+and test people together, so test people had a part in that decision, though not as test people.
 """
 
 RIVALS = """## Do loader and measure agree with theirs?
@@ -103,6 +109,6 @@ figures are means of three runs on a half of it.
 ACAS = """## ACAS Xu, by rule
 
 The networks N2,9 and N1,9 with CARE's states (ICSE 2022; VeRe, ICSE 2024, used them again; ByteTao5/BIRDNN). Others
-make up labels; here the safety property is the target and nothing is labelled (`--target "rule:not 2,3,4"
---keep-as-is`). One run; seconds by the clock.
+make up labels; here the safety property is the target and nothing is labelled (`--target "rule:not 2,3,4"`,
+for N1,9 `rule:not 3,4`, and `--keep-as-is`). One run; seconds by the clock.
 """
