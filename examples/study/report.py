@@ -11,7 +11,7 @@ from arachne.scoring.statistics import Rate
 from arachne.text import pluralise
 from examples.study import report_text as text
 from examples.study import without_cause
-from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE
+from examples.study.budgets import AUTO, BUDGETS, DE, DEFAULT_BUDGET, DONE, RECIPES
 from examples.study.cells import cell, percent, share, short_cell, table
 from examples.study.faults import BY_NAME, CONFUSED_SUBJECTS, JUDGE
 from examples.study.figure import draw
@@ -47,7 +47,12 @@ def page_text(runs: Sequence[Run], present: Sequence[Run] = (), reach: Mapping[s
         reach: What networks read rightly without the cause, by fault.
     """
     judged, reach = _of_today(runs, present), reach or {}
-    parts = [text.HEAD, f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}", came_out(judged, reach)]
+    parts = [
+        text.HEAD,
+        _of_which_default(made_by(AUTO, judged)),
+        f"![Repaired against broken]({FIGURE})\n\n{text.CAPTION}",
+        came_out(judged, reach),
+    ]
     parts += [_group(name, own) for name, own in groups_of(judged).items()]
     parts += [
         _by_kind(judged, reach),
@@ -57,6 +62,12 @@ def page_text(runs: Sequence[Run], present: Sequence[Run] = (), reach: Mapping[s
         _made_with(judged),
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _of_which_default(auto: Sequence[Run]) -> str:
+    """Say how many runs were made before the default had its present members; nothing if none were."""
+    older = sum(run.made_with.get("recipe") != RECIPES[AUTO] for run in auto)
+    return text.OLDER.format(older=older, count=len(auto)) if older else ""
 
 
 def _of_today(runs: Sequence[Run], present: Sequence[Run]) -> list[Run]:

@@ -14,12 +14,15 @@ In the tables: repaired (95 % interval of the mean over faults) @ broken, by bud
 0.5 % on held-out inputs; *weights* changed there (median). *Within reach* is the most that any one candidate of `auto`
 repairs within the budget on held-out inputs. `examples/study/results/present` has every run of every fault."""
 
+OLDER = """**The default search has changed since:** {older} of the {count} runs of `auto` on this page were made by an
+earlier state of it, until the commands below make them again."""
+
 CAPTION = """Means over the faults that judge, a point for each budget; bars are 95 % intervals of the mean of `auto`,
 from resampling faults."""
 
-EARLIER = """The default before `erase`, `gate`, `gates`, `low-rank` and `tune@anchored` joined it, beside today's; its
+EARLIER = """The default before `erase`, `gate`, `low-rank` and `tune@anchored` joined it, beside that of this page; its
 runs are in `examples/study/results/budgets`. Runs that keep each budget on held-out inputs, and median processor
-seconds, today's on a loaded machine. It was run with up to five seeds, today's with up to three."""
+seconds, those of this page on a loaded machine. It was run with five seeds at most, that of this page with three."""
 
 CAME_OUT = """What is wanted was written down before anything here was measured. Means over the faults that judge, with
 95 % intervals from resampling faults; a fault counts once however many seeds it was run with."""
