@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import math
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -84,9 +85,9 @@ def test_a_matrix_that_repairs_all_is_not_ahead_of_single_weights_that_do() -> N
 
 
 def test_most_repaired_within_the_budget_is_taken() -> None:
-    points = [point(make_outcome(*counts)) for counts in ((10, 0), (30, 3), (40, 4), (45, 9))]
-    assert choose_point(points) == 1  # 3 + 0.7 √3 is 4.2 and 4 + 0.7 √4 is 5.4, and 0.5 % of 1,000 is 5
-    assert choose_point(points, max_break=0.012) == 3
+    points = [point(make_outcome(*counts)) for counts in ((10, 0), (30, 2), (40, 4), (45, 9))]
+    assert choose_point(points) == 1  # 2.5 + 0.5 √2.5 is 3.3 and 4.5 + 0.5 √4.5 is 5.6, and 0.5 % of 1,000 is 5
+    assert choose_point(points, max_break=0.013) == 3
     assert select_point(points, Budget(), NAMES).within == (0, 1)
 
 
@@ -332,6 +333,14 @@ def noisy(rng: np.random.Generator, positives: int = 1000, negatives: int = 50) 
     right = np.concatenate([rng.random(positives) > 0.004, rng.random(negatives) < 0.4])
     outcome = Outcome(baseline(positives, negatives), right)
     return point(outcome, out_of_fold=outcome)
+
+
+def test_half_an_input_more_than_were_counted_has_to_be_within_the_budget() -> None:
+    alike = [point(make_outcome(30, 1), out_of_fold=make_outcome(30, 1)) for _ in range(2)]
+    chosen = {most: select_carefully(alike, range(2), Budget(most / 1000), None) for most in np.arange(1.5, 4, 0.1)}
+    taken = [most for most, (index, _, _) in chosen.items() if index is not None]
+    expected = 1.5 + chosen[taken[0]][2].broken
+    assert taken[0] - 0.1 < expected + 0.5 * math.sqrt(expected) <= taken[0]
 
 
 def test_the_luck_of_the_pick_is_measured() -> None:
