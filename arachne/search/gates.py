@@ -5,8 +5,8 @@ few directions each, and all that they read and do is trained:
 
     p = Vᵀ h       z_k = STEEPNESS (a_kᵀ p + b_k)       scores' = scores without the units + Σ_k c_k f(z_k) / STEEPNESS
 
-V has the detectors of the mean difference of negatives and of those of classes (`arachne.search.shifts`), which tell
-the fault and, among inputs with it, the classes. Training begins at units that fire above the same threshold and do
+V has what best tells negatives from right inputs (`arachne.search.discriminant`), the detectors of their mean difference
+and of those of classes (`arachne.search.shifts`), which tell the fault and, among inputs with it, the classes. Training begins at units that fire above the same threshold and do
 nothing, c_k = 0, each with a class of its own; it follows the margin loss (`arachne.search.margin`). Where the units
 do not fire, scores stay as they were, so right inputs pay only as far as they look like the fault.
 
@@ -27,11 +27,13 @@ from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import option
 from arachne.scoring.functions import Function, apply, chain, slope
 from arachne.search.direction_search import DirectionSearch, Material, Site, own_arrays
-from arachne.search.directions import on_grid
+from arachne.search.directions import max_moment_rows, on_grid
+from arachne.search.discriminant import find_discriminant
 from arachne.search.folds import draw_batch, rows_by_kind
 from arachne.search.gate import find_gates_layer, measure_uses
 from arachne.search.gradient import STEPS_PER_POINT, take_adam_step
 from arachne.search.influence import rounded_scale
+from arachne.search.layer_inputs import spread
 from arachne.search.margin import margin_loss
 from arachne.search.problem import Problem
 from arachne.search.state import Candidate
@@ -186,7 +188,7 @@ class _Reading:
     """The directions that units may read, and how far inputs go along them.
 
     Attributes:
-        detectors: V, float32 `(in, r)`; the first is that of the mean difference.
+        detectors: V, float32 `(in, r)`; the first tells negatives from right inputs.
         middle: The mean of Vᵀ h over right inputs, in deviations, `(r,)`.
         spread: Its deviation over right inputs, `(r,)`.
         along: How far each input goes along V, from the middle and in deviations, `(inputs, r)`.
@@ -205,13 +207,23 @@ def _read(problem: Problem, material: Material, without: int) -> _Reading:
     differences = np.column_stack([mean, material.shifts.own(without), material.shifts.read_as(without)])
     columns, whitened = material.whiten(differences, without)
     sizes = np.sqrt(np.maximum(np.einsum("ij,ij->j", columns, whitened), 0.0))
-    detectors = on_grid(np.divide(whitened, sizes, out=np.zeros_like(whitened), where=sizes > 0))
+    detectors = np.divide(whitened, sizes, out=np.zeros_like(whitened), where=sizes > 0)
+    detectors = on_grid(np.column_stack([_tell_apart(problem, material, without), detectors]))
     along = np.concatenate([own @ detectors for _, own in material.inputs.pieces()]).astype(np.float64)
     right = along[problem.fitness_inputs.of_kind("positive") & (material.folds != without)]
     spread = rounded_scale(right.std(axis=0)) if len(right) else np.zeros(along.shape[1])
     spread[spread == 0] = 1.0
     middle = np.rint(GRID * right.mean(axis=0) / spread) / GRID if len(right) else np.zeros(along.shape[1])
     return _Reading(detectors, middle, spread, along / spread - middle)
+
+
+def _tell_apart(problem: Problem, material: Material, without: int) -> Array:
+    """Return what tells negatives from right inputs, fitted without a fold, `(in,)`; zeros where either are none."""
+    negative = np.flatnonzero(problem.fitness_inputs.of_kind("negative") & (material.folds != without))
+    rows, _ = material.inputs.samples(spread(negative, max_moment_rows(material.weight.shape[1])))
+    moments = material.moments
+    right = moments.rows[np.flatnonzero((moments.folds != without) | (moments.folds < 0))]
+    return find_discriminant(np.asarray(rows, np.float64), np.asarray(right, np.float64))
 
 
 def _start(head: Head, negative: Array, positive: Array, count: int) -> Array:

@@ -168,12 +168,12 @@ def test_units_that_are_needed_are_left_alone_but_for_one(layers: list[Dense], d
         assert len({address.index[0] for address in one.addresses if address.layer == "first"}) <= 1
 
 
-@pytest.mark.parametrize("name", ["gate", "gates"])
+@pytest.mark.parametrize("searcher", [Gate(), Gates(units=1)], ids=["gate", "gates"])
 def test_inputs_below_the_threshold_keep_their_scores_to_the_bit(
-    name: str, layers: list[Dense], data: LabelledData
+    searcher: Searcher, layers: list[Dense], data: LabelledData
 ) -> None:
     backend = backend_of(layers)
-    result = repair(backend, data, make_searcher(name))
+    result = repair(backend, data, searcher)
     before = backend.forward(data.inputs)
     with result.patch.apply_temporarily(backend):
         after, fires = (

@@ -59,7 +59,7 @@ MEMBERS = {
     "margin@fisher": Member("mlp", "*:8", ("first", "head"), SHORT),
     "erase": Member("mlp", "*:8", ("first", "head"), {"strengths": 8, "folds": 2}),
     "gate": Member("mlp", "top:1", ("first", "head"), {"folds": 2}, together=True),
-    "gates": Member("mlp", "top:1", ("first", "head"), SHORT, together=True),
+    "gates": Member("mlp", "*:8", ("first", "head"), SHORT, together=True),
     "low-rank": Member("mlp", "*:8", ("first", "head"), SHORT),
     "margin@conv": Member("cnn", "top:2", ("first",), SHORT),
     "margin@embeddings": Member("words", "top:2", ("table",), SHORT),
