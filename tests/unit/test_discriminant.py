@@ -1,4 +1,4 @@
-"""What best tells one kind of inputs from another."""
+"""The direction that best tells one kind of inputs from another is found where the loss is least."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def two_kinds(seed: int = 0) -> tuple[Array, Array]:
     rng = np.random.default_rng(seed)
     loud = rng.standard_normal(500) * 4
     second = np.column_stack([loud, loud + rng.standard_normal(500) * 0.3, rng.standard_normal(500)])
-    first = second[:60] + [3, 0, 0.5]
+    first = second[:60] + np.array([3, 0, 0.5])
     return first, second
 
 
@@ -40,10 +40,10 @@ def test_it_tells_apart_what_the_mean_difference_does_not() -> None:
     fresh, others = two_kinds(1)
     found, mean = find_discriminant(first, second), first.mean(axis=0) - second.mean(axis=0)
 
-    def told(direction: Array) -> float:
+    def share_above(direction: Array) -> float:
         return float((fresh @ direction > np.quantile(others @ direction, 0.99)).mean())
 
-    assert told(found) > 0.9 > 0.2 > told(mean)
+    assert share_above(found) > 0.9 > 0.2 > share_above(mean)
 
 
 def test_nothing_to_tell_apart_gives_zeros() -> None:
