@@ -5,11 +5,11 @@ few directions each, and all that they read and do is trained:
 
     p = Vᵀ h       z_k = STEEPNESS (a_kᵀ p + b_k)       scores' = scores without the units + Σ_k c_k f(z_k) / STEEPNESS
 
-V has what best tells negatives from right inputs (`arachne.search.discriminant`), the detectors of their mean difference
-and of those of classes (`arachne.search.shifts`), which tell the fault and, among inputs with it, the classes. Training
-begins at units that fire above the same threshold and do nothing, c_k = 0, each with a class of its own; it follows the
-margin loss (`arachne.search.margin`). Where the units do not fire, scores stay as they were, so right inputs pay only as
-far as they look like the fault.
+V has what best tells negatives from right inputs (`arachne.search.discriminant`), the detectors of their mean
+difference and of those of classes (`arachne.search.shifts`), which tell the fault and, among inputs with it, the
+classes. Training begins at units that fire above the same threshold and do nothing, c_k = 0, each with a class of
+its own; it follows the margin loss (`arachne.search.margin`). Where the units do not fire, scores stay as they
+were, so right inputs pay only as far as they look like the fault.
 
 One unit is trained, and then as many as the model has to spare. A point is judged by runs without a fold each; its
 patch is that of a run over all inputs.
