@@ -19,7 +19,7 @@ def two_kinds(seed: int = 0) -> tuple[Array, Array]:
     return first, second
 
 
-def test_conjugate_gradients_end_where_the_loss_is_least() -> None:
+def test_the_direction_is_the_one_whose_loss_is_least() -> None:
     first, second = two_kinds()
     inputs = np.concatenate([first, second]) - second.mean(axis=0)
     shares = np.repeat([1 / len(first), 1 / len(second)], [len(first), len(second)])
