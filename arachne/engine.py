@@ -113,6 +113,7 @@ def repair(
         split = replace(split, held_out=confirm_held_out(backend, split.held_out))
         problem = replace(problem, split=split)
         found, patch, evidence, points = measure(run, problem, chosen, provenance)
+        problem.forget()
     result = RepairResult(backend, split, localisation, found, patch, evidence, settings, run.seconds, divided.doubtful)
     connection = describe_connections(backend, patch, split.seen.data)
     result = replace(result, forecast=expected, experiments=divided.experiments, connection=connection)

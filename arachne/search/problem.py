@@ -68,6 +68,10 @@ class Problem(Brief):
     shared: dict[str, Any] = field(default_factory=dict, repr=False)
     max_weights: int | None = None
 
+    def forget(self) -> None:
+        """Empty the shared cache, whose entries refer to this problem; large arrays would outlive the repair."""
+        self.shared.clear()
+
     def allowed_layers(self, layers: Sequence[LayerInfo], called: str) -> list[LayerInfo]:
         """Return the layers among these that the user lets a repair change.
 

@@ -64,6 +64,7 @@ def another_round(
             others=problem.counts_others,
         )
         found = [_by_weights(backend, one) for one in searcher.search(inner, rng=rng, stop=stop).front]
+        inner.forget()
     known: dict[Selection, Problem] = {}
     return tuple(_combine(problem, taken, one, number, searcher.name, known) for one in found)
 

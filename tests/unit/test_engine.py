@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import json
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from arachne.engine import repair
 from arachne.errors import DataError, NothingToRepairError, UsageError
 from arachne.localise import Bidirectional
 from arachne.model.values import Array
+from arachne.scoring.tail_cache import TailCache
 from arachne.search import DifferentialEvolution, Generation
+from arachne.search.direction_search import Material
+from arachne.search.problem import Problem
 from arachne.settings import Settings
 from arachne.testing import ReferenceBackend
 
@@ -174,3 +178,15 @@ def test_a_localisation_by_itself_uses_all_the_data(model: ReferenceBackend, dig
     found = arachne.localise_weights(model, digits, "8:1", localiser="gl")
     assert found.method == "gl"
     assert found.n_candidates == 64 * 24 + 24 * 10
+
+
+def test_nothing_large_outlives_a_repair(model: ReferenceBackend, digits: LabelledData) -> None:
+    """Python looks for cycles when many objects were made, not when large ones were."""
+    gc.collect()
+    gc.disable()
+    try:
+        repair(model, digits, "8:1")
+        left = [type(one).__name__ for one in gc.get_objects() if isinstance(one, (Problem, TailCache, Material))]
+    finally:
+        gc.enable()
+    assert not left
