@@ -7,7 +7,7 @@ from functools import partial
 
 import numpy as np
 
-from arachne.data.lazy.spill_file import SPILL_ABOVE_BYTES, RowBuffer, map_rows
+from arachne.data.lazy.spill_file import SPILL_ABOVE_BYTES, SPILL_COLUMNS_ABOVE_BYTES, RowBuffer, map_rows
 from arachne.data.part import Part
 from arachne.model.backend import LossGradient, ModelBackend, Trace, Weights
 from arachne.model.lazy import HeldRows, LazyArray, as_array, concatenate, is_lazy
@@ -32,6 +32,9 @@ MAX_LAYER_BYTES = 16 << 30
 
 HELD_SHARE = 8
 """Activations of lazy inputs stay in memory up to one part of this many of what may be held."""
+
+ROWS_IN_CACHE = 64
+"""Columns are picked from so many rows at a time, so that these are still in the processor's cache."""
 
 
 class TailCache:
@@ -146,14 +149,18 @@ class TailCache:
         return found, rows
 
     def sources(self, layer: str, columns: Array) -> Array:
-        """Return the factors of some weights of a layer, float32 `(n, columns)`: 1 where a column is `BIAS`."""
+        """Return the factors of some weights of a layer, float32 `(n, columns)`: 1 where a column is `BIAS`.
+
+        Where they are many and most of what enters the layer, they are copied when rows are read.
+        """
         self._run_to(layer)
         whole = self._entering[self._layers[layer]]
-        if whole is None and not is_lazy(self._first[0]):
-            return _pick_columns(
-                self._select_rows(self._first[0][:, columns]), np.arange(len(columns)), columns == BIAS
-            )
-        return map_rows(self.entering(layer), partial(_pick_columns, columns=columns, ones=columns == BIAS))
+        if is_lazy(self._first[0] if whole is None else whole):
+            return map_rows(self.entering(layer), partial(_pick_columns, columns=columns))
+        held, rows = self._held_entering(layer, slice(None))
+        found = LazyArray(PickedColumns(held, columns)).take(rows)
+        many = found.nbytes > SPILL_COLUMNS_ABOVE_BYTES and 2 * len(columns) >= held.shape[1]
+        return as_array(found) if many else found[:]
 
     def leaving(self, layer: str) -> Array:
         """Return the activations that leave a layer before its function, float32 `(n, out)`."""
@@ -272,10 +279,30 @@ def _run_by_piece(
     return entering.array, leaving.array
 
 
-def _pick_columns(values: Array, columns: Array, ones: Array) -> Array:
-    """Select columns; the columns of a bias are 1."""
-    found = np.ascontiguousarray(values[:, columns])
-    found[:, ones] = 1
+class PickedColumns(HeldRows):
+    """Some columns of an array that is in memory anyway; a column is 1 throughout where its number is `BIAS`.
+
+    Args:
+        array: The array, `(n, width)`.
+        columns: The numbers of the columns.
+    """
+
+    def __init__(self, array: Array, columns: Array) -> None:
+        super().__init__(array)
+        self._columns = columns
+        self.kinds = {"": ((len(columns),), array.dtype)}
+
+    def read(self, name: str, rows: Array) -> Array:
+        found = np.empty((len(rows), len(self._columns)), self._array.dtype)
+        for part in batches(len(rows), ROWS_IN_CACHE):
+            _pick_columns(self._array[rows[part]], self._columns, found[part])
+        return found
+
+
+def _pick_columns(values: Array, columns: Array, out: Array | None = None) -> Array:
+    """Select columns; those of a bias are 1."""
+    found: Array = np.take(values, columns, axis=1, out=out, mode="wrap")
+    found[:, columns == BIAS] = 1
     return found
 
 

@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 
 from arachne.decisions.losses import cross_entropy
+from arachne.model.lazy import LazyArray
 from arachne.model.values import Address, Array
-from arachne.scoring import threads
+from arachne.scoring import tail_cache, threads
 from arachne.scoring.cut import Cuts, CutScorer
 from arachne.scoring.dense_tail import DenseTailScorer, make_scorer
 from arachne.scoring.functions import FUNCTIONS, SLOPES
+from arachne.scoring.tail_cache import TailCache
 from arachne.testing import ReferenceBackend, mlp, random_inputs
 from arachne.weights.selection import Selection
 
@@ -46,6 +48,32 @@ def test_a_dense_tail_in_numpy_agrees_with_a_cut(backend: ReferenceBackend, addr
         rtol=1e-3,
         atol=1e-6,
     )
+
+
+@pytest.mark.parametrize("unit", [3, slice(None)], ids=["one unit", "all"])
+def test_what_enters_wide_layers_is_copied_when_read_with_the_same_bits(
+    backend: ReferenceBackend, monkeypatch: pytest.MonkeyPatch, unit: int | slice
+) -> None:
+    inputs, rng = random_inputs(NETWORK, 700, seed=1), np.random.default_rng(0)
+    units, rows = np.arange(12)[unit].reshape(-1), rng.permutation(500)[:400]
+    chosen = {("fc1", "weight"): (units[:, None] * 8 + np.arange(8)).ravel(), ("fc1", "bias"): units}
+    suspects, labels = Selection.at(backend, chosen), rng.integers(4, size=400)
+    values = suspects.values + 0.2 * rng.normal(size=len(suspects))
+    whole = TailCache.of(backend, inputs)
+    assert whole is not None
+    taken = rng.permutation(700)[:500]
+    entering = np.concatenate([np.ones((500, 1), np.float32), whole.entering("fc1")[taken]], axis=1)
+
+    def run() -> tuple[Array, Array]:
+        scorer = DenseTailScorer.of(backend, suspects, whole.take(taken))
+        assert scorer is not None
+        assert isinstance(scorer._sources, LazyArray) is (tail_cache.SPILL_COLUMNS_ABOVE_BYTES == 0)
+        assert np.array_equal(scorer._sources[:], entering)
+        return scorer.scores(values, rows), scorer.gradients(values, cross_entropy(labels), rows)
+
+    at_once = run()
+    monkeypatch.setattr(tail_cache, "SPILL_COLUMNS_ABOVE_BYTES", 0)
+    assert all(np.array_equal(*both) for both in zip(at_once, run(), strict=True))
 
 
 def test_products_of_a_step_run_on_one_thread(backend: ReferenceBackend) -> None:
