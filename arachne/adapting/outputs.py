@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from arachne.errors import UsageError, did_you_mean
-from arachne.model.sharding import join_rows, join_uses
+from arachne.model.sharding import join_rows
 from arachne.model.values import Activation, Array
 
 JOINED_BY = ","
@@ -52,6 +52,56 @@ def join_gradients(parts: Sequence[Mapping[str, Sequence[Array]]]) -> dict[str, 
     return {layer: tuple(map(join_rows, zip(*(part[layer] for part in parts), strict=True))) for layer in parts[0]}
 
 
-def join_activations(parts: Sequence[Mapping[str, Sequence[Activation]]]) -> dict[str, tuple[Activation, ...]]:
-    """Join the activations of each layer's uses over the batches."""
-    return {layer: join_uses([part[layer] for part in parts]) for layer in parts[0]}
+def join_activations(parts: Iterable[Mapping[str, Sequence[Activation]]], n: int) -> dict[str, tuple[Activation, ...]]:
+    """Join the activations of each layer's uses over the batches of `n` inputs.
+
+    Each batch is copied to its place as it comes, so that all of them are never held beside what they are joined to.
+    """
+    found: dict[str, list[_JoinedUse]] | None = None
+    for part in parts:
+        if found is None:
+            found = {layer: [_JoinedUse(use, n) for use in uses] for layer, uses in part.items()}
+        for layer, joined in found.items():
+            for one, use in zip(joined, part[layer], strict=True):
+                one.add(use)
+    return {layer: tuple(one.activation for one in uses) for layer, uses in (found or {}).items()}
+
+
+class _JoinedUse:
+    """One use of a layer over all batches."""
+
+    def __init__(self, first: Activation, n: int) -> None:
+        self._entering = {name: _JoinedRows(values, n) for name, values in first.entering.items()}
+        self._leaving, self._transposed = _JoinedRows(first.leaving, n), first.transposed
+
+    def add(self, use: Activation) -> None:
+        for name, rows in self._entering.items():
+            rows.add(use.entering[name])
+        self._leaving.add(use.leaving)
+
+    @property
+    def activation(self) -> Activation:
+        entering = {name: rows.array for name, rows in self._entering.items()}
+        return Activation(entering, self._leaving.array, self._transposed)
+
+
+class _JoinedRows:
+    """The rows of an array, batch by batch; batches of another shape, such as longer sequences, wait for the last."""
+
+    def __init__(self, first: Array, n: int) -> None:
+        self._whole = None if len(first) == n else np.empty((n, *first.shape[1:]), first.dtype)
+        self._done, self._waiting = 0, list[Array]()
+
+    def add(self, rows: Array) -> None:
+        whole, end = self._whole, self._done + len(rows)
+        fits = (
+            whole is not None and (rows.shape[1:], rows.dtype) == (whole.shape[1:], whole.dtype) and end <= len(whole)
+        )
+        if whole is None or not fits or self._waiting:
+            self._waiting.append(rows)
+        else:
+            whole[self._done : end], self._done = rows, end
+
+    @property
+    def array(self) -> Array:
+        return join_rows([*([] if self._whole is None else [self._whole[: self._done]]), *self._waiting])

@@ -30,7 +30,7 @@ class KerasTrace(Trace):
         fixed = {id(variable): FRAMEWORK.snapshot(variable) for variable in runner.model.variables}
         with runner.stateless(fixed, runner.model.variables):
             self._passes = [_Pass(runner, batch, layers, gradients) for batch in runner.batches(inputs)]
-        self.activations = join_activations([one.activations for one in self._passes])
+        self.activations = join_activations((one.activations for one in self._passes), self.n)
         for one in self._passes:
             one.activations.clear()
 

@@ -63,7 +63,7 @@ class OnnxTrace(Trace):
             if gradients:
                 self._kept.append(({name: values[name] for name in saved}, n, size))
         self.saved_bytes = sum(array.nbytes for saved, _, _ in self._kept for array in saved.values())
-        self.activations = join_activations(seen)
+        self.activations = join_activations(seen, self.n)
         self.scores = np.concatenate(scores)
         """Class scores `(n, classes)` of the pass."""
 

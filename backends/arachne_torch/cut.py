@@ -120,7 +120,7 @@ class TorchCut(Cut):
         if self._batch_axis is None or self._layers[self.layer].info.uses != 1 or not len(rows):
             return None
         with torch.no_grad():
-            return join_activations(list(self._runner.run_steps(self._watch, self._parts(rows))))[self.layer][0]
+            return join_activations(self._runner.run_steps(self._watch, self._parts(rows)), len(rows))[self.layer][0]
 
     @one_thread()
     def _scores_from_outputs(self, outputs: Array, rows: Array | None) -> Array:

@@ -49,10 +49,14 @@ class TorchTrace(Trace):
         with runner.swap_parameters(fixed), torch.set_grad_enabled(gradients):
             run, batches = partial(_run_batch, layers=layers, fixed=fixed), runner.batches(inputs)
             found = map(partial(run, runner), batches) if gradients else runner.run_all(run, batches)
-            self._passes = list(found)
-        self.activations = join_activations([one.seen for one in self._passes])
-        for one in self._passes:
-            one.seen.clear()
+            self._passes: list[Pass] = []
+            self.activations = join_activations(map(self._take_activations, found), self.n)
+
+    def _take_activations(self, one: Pass) -> dict[str, list[Activation]]:
+        """Keep a batch for gradients, without its activations."""
+        self._passes.append(one)
+        seen, one.seen = one.seen, {}
+        return seen
 
     @property
     def scores(self) -> Array:

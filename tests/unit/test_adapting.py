@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from types import SimpleNamespace
+from weakref import ref
 
 import numpy as np
 import pytest
 
 from arachne.adapting.batch_axis import BatchAxis, MixedInputsError
 from arachne.adapting.outputs import are_probabilities, class_names, join_activations
-from arachne.model.values import Activation
+from arachne.model.values import Activation, Array
 from arachne.weights.storage import BFLOAT16
 
 
@@ -69,11 +71,29 @@ def hugging_face(labels: dict[int, str]) -> SimpleNamespace:
 
 def test_batches_of_sequences_are_joined_with_zeros_behind_the_shorter_ones() -> None:
     one, other = (Activation({"weight": np.ones((2, steps, 3))}, np.ones((2, steps, 4)), True) for steps in (2, 5))
-    (found,) = join_activations([{"read": [one]}, {"read": [other]}])["read"]
+    (found,) = join_activations([{"read": [one]}, {"read": [other]}], 4)["read"]
     assert found.entering["weight"].shape == (4, 5, 3)
     assert found.leaving.shape == (4, 5, 4)
     assert found.leaving[:2, 2:].sum() == 0
     assert found.transposed
+
+
+def test_batches_are_joined_in_their_order_as_they_come() -> None:
+    whole = np.random.default_rng(0).normal(size=(7, 3)).astype(np.float32)
+    held: list[ref[Array]] = []
+
+    def pieces() -> Iterator[dict[str, list[Activation]]]:
+        for rows in (slice(0, 3), slice(3, 6), slice(6, 7)):
+            assert all(one() is None for one in held[:-1]), "batches before the last one are still held"
+            entering = whole[rows].copy()
+            held.append(ref(entering))
+            yield {"read": [Activation({"weight": entering}, 2 * entering)]}
+
+    (found,) = join_activations(pieces(), 7)["read"]
+    np.testing.assert_array_equal(found.entering["weight"], whole)
+    np.testing.assert_array_equal(found.leaving, 2 * whole)
+    alone = Activation({"weight": whole}, whole)
+    assert join_activations([{"read": [alone]}], 7)["read"][0].leaving is whole
 
 
 def test_bfloat16_bits_come_back_as_the_rounded_values() -> None:
