@@ -31,8 +31,9 @@ GROUPS = {
     "GTSRB, planted": ("gtsrb-trigger-b",),
 }
 """Planted and natural faults of each network, all for judging. How int8 networks are searched was decided on
-`fm-rows-a`, `fm-trigger-a`, `fm-gain-a` and `fm-mlp-confusion-01`. Of CIFAR-10's planted faults two are here for which
-the float repair does something within the budget; in an earlier run it repaired 1 of 87 of `c10-trigger-b`."""
+`fm-rows-a`, `fm-trigger-a`, `fm-gain-a` and `fm-mlp-confusion-01`; what was tried and not taken also on `-03`, `-05`,
+`-07`, `c10-gain-a` and `gtsrb-trigger-a`. Of CIFAR-10's planted faults two are here for which the float repair does
+something within the budget; in an earlier run it repaired 1 of 87 of `c10-trigger-b`."""
 
 JUDGED = {"FM dense, planted": 5000, "FM dense, confusions": 10000, "FM convnet, planted": 5000}
 """How many inputs a repair has, one half to see and one to be judged by; 3,000 where nothing is said, for time."""
