@@ -8,15 +8,8 @@ the positives, the loss of a step is
     / (1 + lambda)                          guard = min(margin_0, GUARD_MARGIN unit) - SLACK unit
 
 A positive costs nothing while its margin is above its guard; where borders are crowded (regression), that is margin_0
-less the slack. Where the model rounds its scores (int8 from end to end), a positive whose guard is margin_0 costs
-
-    (relu(own_0 - SLACK unit - own) + relu(rival - rival_0 - SLACK unit)) / unit
-
-with own and rival the scores that its margin is the difference of: rounding takes them apart, so that an input breaks
-whose margin stays while both of them move.
-
-lambda falls from FIRST_STIFFNESS to LAST_STIFFNESS along the path, so its points lead from "break nothing" to "repair
-whatever it takes".
+less the slack. lambda falls from FIRST_STIFFNESS to LAST_STIFFNESS along the path, so its points lead from "break
+nothing" to "repair whatever it takes".
 """
 
 from __future__ import annotations
@@ -78,9 +71,6 @@ def margin_loss(problem: Problem, batch: Batch, progress: float) -> LossGradient
     guards = np.minimum(problem.original_margins[batch.rows], most) - SLACK * unit
     wanted = np.where(batch.negative, TARGET_MARGIN * unit, guards)
     weights = np.where(batch.negative, 1.0, stiffness * POSITIVE_WEIGHT) * batch.shares / (unit * (1 + stiffness))
-    if problem.rounds_scores:
-        near = ~batch.negative & (problem.original_margins[batch.rows] <= most)
-        return partial(_moved_apart, batch, near, wanted, weights, SLACK * unit)
     return partial(_short_of, batch.labels, wanted, weights)
 
 
@@ -92,21 +82,6 @@ def _short_of(labels: Array, wanted: Array, weights: Array, scores: Array, rows:
     gradient = np.zeros_like(scores)
     gradient[each, rivals] = short * weights[rows]
     gradient[each, own] = -gradient[each, rivals]
-    return gradient
-
-
-def _moved_apart(
-    batch: Batch, near: Array, wanted: Array, weights: Array, slack: float, scores: Array, rows: slice
-) -> Array:
-    """Return the gradient where inputs `near` `(n,)` hold both scores of their margin; others as `_short_of`."""
-    each, own, before, near = np.arange(len(scores)), batch.labels[rows], batch.before[rows], near[rows]
-    rivals = best_others(scores, own)
-    short = scores[each, own] - scores[each, rivals] < wanted[rows]
-    fallen = scores[each, own] < before[each, own] - slack
-    risen = scores[each, rivals] > before[each, rivals] + slack
-    gradient = np.zeros_like(scores)
-    gradient[each, rivals] = np.where(near, risen, short) * weights[rows]
-    gradient[each, own] = -(np.where(near, fallen, short) * weights[rows])
     return gradient
 
 

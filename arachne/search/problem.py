@@ -218,11 +218,6 @@ class Problem(Brief):
         return float(np.median(positive if len(positive) else np.abs(found))) or 1.0
 
     @property
-    def rounds_scores(self) -> bool:
-        """Whether the model rounds its scores to whole numbers, as one that is quantised from end to end does."""
-        return "rounded" in (self.backend.layers[-1].followed_by or ())
-
-    @property
     def counts_others(self) -> bool:
         """Whether errors off the target count too: accuracy is limited, and not what breaks."""
         return "other" in self.fitness_inputs.kinds

@@ -194,40 +194,6 @@ def test_gradient_steps_stay_within_what_whole_numbers_hold(data: Path, inputs: 
     assert (np.abs(runs[:, None] - ends) < tolerance).any()  # it would have gone further
 
 
-@pytest.mark.parametrize(("form", "rounds"), [("qdq-per-channel", True), ("qoperator", True), ("dynamic", False)])
-def test_positives_hold_both_scores_of_a_margin_where_scores_are_rounded(
-    form: str, rounds: bool, data: Path, inputs: Array, tmp_path: Path
-) -> None:
-    """Rounding takes two scores apart that move by as much, so a margin that stays is not enough."""
-    import arachne
-    from arachne.data.split import split_by_outcome
-    from arachne.localise import Contrast
-    from arachne.scoring.evaluators import FastEvaluator
-    from arachne.search.build import build_problem
-    from arachne.search.folds import draw_batch, rows_by_kind
-    from arachne.search.margin import margin_loss
-    from arachne.tasks import best_others
-
-    source = tmp_path / "digits.onnx"
-    source.write_bytes(resources.files("arachne.demo").joinpath("digits.onnx").read_bytes())
-    backend = arachne.load(quantise(source, tmp_path / "digits.int8.onnx", inputs, form))
-    rng = np.random.default_rng(0)
-    split = split_by_outcome(backend, arachne.read_data(str(data)), "*:7", rng=rng)
-    suspects = Contrast(count=12).localise(backend, split.seen, rng=rng).suspects
-    problem = build_problem(backend, split, suspects, 10.0, FastEvaluator)
-    batch = draw_batch(problem, rows_by_kind(problem, np.ones(len(problem.fitness_inputs), bool)), 1000, rng=rng)
-    near = problem.original_margins[batch.rows] <= 0.5 * problem.margin_unit  # others are free down to there
-    positive = np.flatnonzero(~batch.negative & near)
-    assert len(positive) > 10
-    rivals = best_others(batch.before, batch.labels)[positive]
-    for moved, own, rival in ((-1.0, -1, 0), (1.0, 0, 1)):
-        gradient = margin_loss(problem, batch, 0.5)(batch.before + np.float32(moved), slice(0, len(batch.rows)))
-        assert problem.rounds_scores == rounds
-        assert (np.sign(gradient[positive, batch.labels[positive]]) == (own if rounds else 0)).all()
-        assert (np.sign(gradient[positive, rivals]) == (rival if rounds else 0)).all()
-        assert (gradient[batch.negative] != 0).any()
-
-
 @pytest.mark.parametrize("form", ["qdq-per-channel", "qoperator", "dynamic"])
 def test_a_quantised_file_is_repaired_in_its_own_numbers(
     form: str, data: Path, inputs: Array, tmp_path: Path, capsys: pytest.CaptureFixture[str]

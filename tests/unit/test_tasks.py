@@ -228,8 +228,7 @@ def test_a_search_holds_right_numbers_where_they_are_and_other_decisions_by_the_
     before = np.array([[-6.0, 0.0, -4.0]])  # a margin of 4, four times the unit
     batch = Batch(np.arange(1), np.ones(1, np.int64), before, np.ones(1), np.zeros(1, bool))
     inputs = SimpleNamespace(task=task)
-    facts = {"margin_unit": 1.0, "original_margins": np.array([4.0]), "rounds_scores": False}
-    problem: Any = SimpleNamespace(fitness_inputs=inputs, **facts)
+    problem: Any = SimpleNamespace(margin_unit=1.0, original_margins=np.array([4.0]), fitness_inputs=inputs)
     nearer_the_border = np.array([[-7.0, 0.0, -3.0]])
     gradient = margin_loss(problem, batch, 0.0)(nearer_the_border, slice(0, 1))
     assert bool(gradient.any()) == isinstance(task, Regression)
