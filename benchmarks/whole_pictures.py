@@ -26,17 +26,17 @@ def train_network(pictures: Array, labels: Array, *, seed: int, epochs: int) -> 
         *(torch.nn.Conv2d(8, 16, 3), torch.nn.ReLU(), torch.nn.MaxPool2d(2)),
         *(torch.nn.Flatten(), torch.nn.Linear(144, 64), torch.nn.ReLU(), torch.nn.Linear(64, 10)),
     )
-    _train(model, pictures, labels, epochs=epochs, rate=3e-3)
+    train_layers(model, pictures, labels, epochs=epochs, rate=3e-3)
     return model
 
 
 def fine_tune(model: torch.nn.Module, data: arachne.LabelledData, *, seed: int) -> None:
     """Train all layers on all that is given."""
     torch.manual_seed(seed)
-    _train(model, np.asarray(data.inputs), data.labels, epochs=TUNING_EPOCHS, rate=1e-3)
+    train_layers(model, np.asarray(data.inputs), data.labels, epochs=TUNING_EPOCHS, rate=1e-3)
 
 
-def _train(model: torch.nn.Module, pictures: Array, labels: Array, *, epochs: int, rate: float) -> None:
+def train_layers(model: torch.nn.Module, pictures: Array, labels: Array, *, epochs: int, rate: float) -> None:
     """Train all layers by cross-entropy."""
     inputs, wanted = torch.from_numpy(pictures), torch.from_numpy(labels)
     optimiser = torch.optim.Adam(model.parameters(), rate)
