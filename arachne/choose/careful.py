@@ -56,7 +56,7 @@ class Points:
 
     Attributes:
         shares: The share of the inputs broken where it is judged that each point itself is expected to break.
-        fitted: The share that it breaks of inputs it was fitted to; 0 where it is judged out of fold.
+        fitted: The share of the seen inputs that the patch itself breaks; runs that judge it may break fewer.
         order: Who comes first among equals: single weights, minimised points, then small changes.
         leads: The deviations of its repair rate that each point has to be ahead of others by.
         total: How many inputs judge what they break.
@@ -73,9 +73,8 @@ class Points:
     @classmethod
     def of(cls, points: Sequence[MeasuredCandidate], lead: float = LEAD_OF_A_MATRIX) -> Points:
         """Describe points that are judged on the same inputs; whole directions must lead by `lead`."""
-        folded = [one.out_of_fold is not None for one in points]
         shares = np.array([share_broken(one) for one in points])
-        fitted = [0.0 if own else one.seen.breakage.value for one, own in zip(points, folded, strict=True)]
+        fitted = [one.seen.breakage.value for one in points]
         leads = np.array([lead * changes_matrices(one) for one in points])
         judged = points[0].selection_outcome
         totals = judged.breakage.total, judged.repair.total
@@ -181,8 +180,9 @@ def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
     both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
     share = share_broken(point)
-    breaks = not budget.limits_breaks or all(
-        cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
+    breaks = not budget.limits_breaks or (
+        point.seen.breakage.value <= budget.max_break + 1e-12
+        and all(cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both)
     )
     most = budget.max_drop
     return breaks and (most is None or all(_cautious_drop(one.drop, share) <= most for one in both))

@@ -20,7 +20,7 @@ from arachne.search.problem import Problem
 EFFORTS: dict[str, float | None] = {"quick": 4.0, "normal": 12.0, "thorough": None}
 """How many passes the members of a pool may take together; None sets no limit."""
 
-FREE_MULTIPLICATIONS = 4e11
+FREE_MULTIPLICATIONS = 2.5e11
 """Multiplications that a pool may always make: some ten seconds of one processor."""
 
 MOST_MULTIPLICATIONS = {"quick": 2e13, "normal": 5e13}
