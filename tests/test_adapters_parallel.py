@@ -99,6 +99,7 @@ OWN: Mapping[str, tuple[str, str]] = {
     "translate": ("tflite", "the graph of a file as ONNX"),
     "dynamic": ("onnx", "onnxruntime rounds activations while it runs, by the batch"),
     "fused": ("onnx", "onnxruntime fuses operators, and writes the result into files"),
+    "whole_ends": ("onnx", "tf2onnx writes files that take and give int8"),
     "graph_inputs": ("onnx", "a graph declares the types and sizes of its inputs, which data are checked against"),
     "grids": ("onnx", "stored whole numbers that stand for weights"),
     "qoperators": ("onnx", "operators on whole numbers, written as float operators between quantisations"),

@@ -100,7 +100,7 @@ def test_kept_inputs_that_break_the_rule_are_told(folder: Path) -> None:
 def test_kept_inputs_beside_labels(folder: Path) -> None:
     words = ("repair", "digits.onnx", "--data", "labelled.npz", "--target", "*:7", "--search", "last-layer", "--json")
     np.savez(folder / "noisy.npz", x=np.clip(np.load(folder / "traffic.npz")["x"][:200] + 0.05, 0, 0.8))
-    ran = arachne(*words, "--keep-as-is", "noisy.npz", cwd=folder)
+    ran = arachne(*words, "--max-break", "1%", "--keep-as-is", "noisy.npz", cwd=folder)
     assert ran.code == 0, ran.err
     held_out = ran.json["held_out"]
     assert held_out["kept"]["decisions"] == pytest.approx(100, abs=5)

@@ -223,8 +223,7 @@ def _tell_apart(problem: Problem, material: Material, without: int) -> Array:
     negative = np.flatnonzero(problem.fitness_inputs.of_kind("negative") & (material.folds != without))
     rows, _ = material.inputs.samples(spread(negative, max_moment_rows(material.weight.shape[1])))
     moments = material.moments
-    right = moments.rows[np.flatnonzero((moments.folds != without) | (moments.folds < 0))]
-    return find_discriminant(np.asarray(rows, np.float64), np.asarray(right, np.float64))
+    return find_discriminant(rows, moments.rows, np.flatnonzero((moments.folds != without) | (moments.folds < 0)))
 
 
 def _start(head: Head, negative: Array, positive: Array, count: int) -> Array:
