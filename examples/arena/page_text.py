@@ -79,9 +79,7 @@ same pictures. Within 0.2, 0.41 and 1 % the pool repairs at least as much as the
 little less than `tune@anchored`. Within 2 % it repairs about what `last-layer` and `tune@anchored` alone do and a
 little less than `bias`, which breaks more; `tune`, no member, repairs most there, and hands back nothing below 0.5 %.
 Within 0.1 % `bias` is ahead, and breaks a little more than that. The pool chooses among many candidates by counts on
-some hundred errors: the one that promises most has partly been lucky. With training data one of five splits repairs
-23 % within 0.41 %, and as much as the others within 0.5 %: a careful choice leaves out what it does not trust to keep
-the budget.
+some hundred errors: the one that promises most has partly been lucky.
 
 Fog: within 2 %, `tune` gains more than ours, and loses nothing on clear pictures. Drawdown is what is lost there minus
 what is put right, while a budget limits what is lost alone: `tune` does much of both, and at 0.5 % finds no patch.
