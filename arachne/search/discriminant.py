@@ -71,7 +71,7 @@ def find_discriminant(first: Array, second: Array, among: Array | None = None) -
             pulls = -sign[part] * shares[part] * expit(-margins)
             slope += pulls @ rows - pulls.sum() * middle
             total += pulls.sum()
-        return value, np.append(slope / deviations + 2 * RIDGE * weights[:-1], total)
+        return float(value), np.append(slope / deviations + 2 * RIDGE * weights[:-1], total)
 
     found = minimize(loss, np.zeros(width + 1), jac=True, method="L-BFGS-B", options={"maxiter": STEPS}).x
     return np.asarray(found[:-1] / deviations)

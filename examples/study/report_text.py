@@ -20,9 +20,10 @@ earlier state of it, until the commands below make them again."""
 CAPTION = """Means over the faults that judge, a point for each budget; bars are 95 % intervals of the mean of `auto`,
 from resampling faults."""
 
-EARLIER = """The default before `erase`, `gate`, `gates`, `low-rank` and `tune@anchored` joined it, beside that of this page; its
-runs are in `examples/study/results/budgets`. Runs that keep each budget on held-out inputs, and median processor
-seconds, those of this page on a loaded machine. It was run with five seeds at most, that of this page with three."""
+EARLIER = """The default before `erase`, `gate`, `gates`, `low-rank` and `tune@anchored` joined it, beside that of this
+page; its runs are in `examples/study/results/budgets`. Runs that keep each budget on held-out inputs, and median
+processor seconds, those of this page on a loaded machine. It was run with five seeds at most, that of this page with
+three."""
 
 CAME_OUT = """What is wanted was written down before anything here was measured. Means over the faults that judge, with
 95 % intervals from resampling faults; a fault counts once however many seeds it was run with."""

@@ -125,9 +125,12 @@ def test_out_of_fold_counts_decide_before_the_inputs_kept_for_choosing_and_those
 
 def test_a_candidate_that_breaks_too_much_of_what_it_was_fitted_to_is_out_however_it_was_judged() -> None:
     for judged in ("choose", "out_of_fold"):
-        bold = point(make_outcome(40, 9), **{judged: make_outcome(40, 0)})
+        counts: dict[str, Any] = {judged: make_outcome(40, 0)}
+        bold = point(make_outcome(40, 9), **counts)
+        counts = {judged: make_outcome(20, 1)}
+        safe = point(make_outcome(20, 1), **counts)
         assert choose_point([bold]) is None
-        assert choose_point([bold, point(make_outcome(20, 1), **{judged: make_outcome(20, 1)})]) == 1
+        assert choose_point([bold, safe]) == 1
         assert choose_point([bold], max_break=0.013) == 0
 
 
