@@ -56,7 +56,6 @@ class Points:
 
     Attributes:
         shares: The share of the inputs broken where it is judged that each point itself is expected to break.
-        fitted: The share of the seen inputs that the patch itself breaks; runs that judge it may break fewer.
         order: Who comes first among equals: single weights, minimised points, then small changes.
         leads: The deviations of its repair rate that each point has to be ahead of others by.
         total: How many inputs judge what they break.
@@ -64,7 +63,6 @@ class Points:
     """
 
     shares: Array
-    fitted: Array
     order: Array
     leads: Array
     total: int
@@ -74,16 +72,14 @@ class Points:
     def of(cls, points: Sequence[MeasuredCandidate], lead: float = LEAD_OF_A_MATRIX) -> Points:
         """Describe points that are judged on the same inputs; whole directions must lead by `lead`."""
         shares = np.array([share_broken(one) for one in points])
-        fitted = [one.seen.breakage.value for one in points]
         leads = np.array([lead * changes_matrices(one) for one in points])
         judged = points[0].selection_outcome
         totals = judged.breakage.total, judged.repair.total
-        return cls(shares, np.array(fitted), order_of(points), leads, *totals)
+        return cls(shares, order_of(points), leads, *totals)
 
     def within(self, broken: Array, limit: float) -> Array:
         """Tell which points break at most a share of all inputs, bool `(points,)`, by how many they break."""
-        kept = self.shares * broken <= limit * self.total + 1e-9
-        return np.asarray(kept & (self.fitted <= limit + 1e-12))
+        return np.asarray(self.shares * broken <= limit * self.total + 1e-9)
 
     def pick(self, repair: Array, broken: Array, limit: float) -> int | None:
         """Return the best point that breaks at most a share, by repair rates and broken inputs `(points,)`."""
@@ -112,6 +108,8 @@ def select_carefully(
     Returns:
         Its number or None, the numbers of the points that it is the best of, and how lucky the pick was.
     """
+    if budget.limits_breaks:  # runs that judge a patch may break less than it does
+        allowed = [n for n in allowed if points[n].seen.breakage.value <= budget.max_break + 1e-12]
     chosen = [points[n] for n in allowed]
     plain = budget.limits_breaks and budget.max_drop is None and objective is None and len(chosen) > 1
     drawn = Resamples.of([one.selection_outcome for one in chosen]) if plain else None
@@ -180,9 +178,8 @@ def keeps_budget(point: MeasuredCandidate, budget: Budget) -> bool:
     """Tell whether a point keeps the budget with a margin, both where it is judged and on the seen inputs."""
     both = (point.selection_outcome, point.seen if point.out_of_fold is None else point.selection_outcome)
     share = share_broken(point)
-    breaks = not budget.limits_breaks or (
-        point.seen.breakage.value <= budget.max_break + 1e-12
-        and all(cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both)
+    breaks = not budget.limits_breaks or all(
+        cautious_count(one.breakage, share) <= budget.max_break * one.breakage.total + 1e-9 for one in both
     )
     most = budget.max_drop
     return breaks and (most is None or all(_cautious_drop(one.drop, share) <= most for one in both))

@@ -176,7 +176,7 @@ def test_the_reason_of_a_mean_of_runs_says_what_it_is_expected_to_break() -> Non
 
 def test_among_close_points_the_one_that_is_expected_to_break_least_is_taken() -> None:
     shares, nothing = np.array([1.0, 0.6]), np.zeros(2)
-    rule = Points(shares, nothing, np.arange(2), nothing, total=1000, negatives=50)
+    rule = Points(shares, np.arange(2), nothing, total=1000, negatives=50)
     assert rule.pick(np.array([0.4, 0.4]), np.array([20.0, 30.0]), 0.05) == 1  # 0.6 of 30
     assert rule.pick(np.array([0.4, 0.4]), np.array([20.0, 40.0]), 0.05) == 0
 
