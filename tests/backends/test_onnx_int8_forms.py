@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from arachne.model.values import Array
-from tests.backends.int8_files import digits, own_scores
+from tests.backends.int8_files import digits
 
 pytestmark = pytest.mark.backend("onnx")
 
@@ -170,85 +170,3 @@ def test_symmetric_weights_stay_symmetric_as_kernels_are_promised(least: int, lo
         one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(tmp_path / "changed.onnx").graph.initializer
     }
     assert stored["last.weight"].min() == stored["last.weight"].max() == low
-
-
-def as_pt2e(inputs: Array) -> Any:
-    """A convnet as torch.onnx exports it from a module that torchao's `convert_pt2e` made, as a message.
-
-    Weights are int8 by channel, biases stay floats, every activation is quantised and dequantised where it arises, also
-    behind pools and reshapes and at the end, and weights are called `_frozen_param0`, `_frozen_param1`, …
-    """
-    from onnx import TensorProto, helper, numpy_helper
-
-    rng, nodes, arrays = np.random.default_rng(2), [], {}
-
-    def weight(number: int, *shape: int) -> str:
-        values = rng.normal(size=shape) / np.sqrt(np.prod(shape[1:]))
-        scale = (np.abs(values).reshape(len(values), -1).max(axis=1) / 127).astype(np.float32)
-        name, scales, zeros = f"_frozen_param{number}", f"val_{2 * number + 1}", f"val_{2 * number + 2}"
-        spread = scale.reshape(-1, *[1] * (len(shape) - 1))
-        arrays[name] = np.clip(np.rint(values / spread), -127, 127).astype(np.int8)
-        arrays[scales], arrays[zeros] = scale, np.zeros(len(scale), np.int8)
-        nodes.append(helper.make_node("DequantizeLinear", [name, scales, zeros], [f"{name}_values"], axis=0))
-        return f"{name}_values"
-
-    def round_here(name: str, scale: float, zero: int) -> str:
-        arrays[f"{name}_scale"], arrays[f"{name}_zero"] = np.array(scale, np.float32), np.array(zero, np.int8)
-        grid = [f"{name}_scale", f"{name}_zero"]
-        nodes.append(helper.make_node("QuantizeLinear", [name, *grid], [f"{name}_q"], axis=1))
-        nodes.append(helper.make_node("DequantizeLinear", [f"{name}_q", *grid], [f"{name}_dq"], axis=1))
-        return f"{name}_dq"
-
-    weights = [weight(0, 6, 1, 3, 3), weight(1, 12, 96), weight(2, 10, 12)]
-    for name, size in (("a", 6), ("b", 12), ("c", 10)):
-        arrays[f"{name}.bias"] = rng.normal(size=size).astype(np.float32) / 9
-    arrays |= {"picture": np.array([-1, 1, 8, 8]), "flat": np.array([-1, 96])}
-    nodes.append(helper.make_node("Reshape", ["x", "picture"], ["x4"]))
-    nodes.append(helper.make_node("Conv", [round_here("x4", 0.01, -100), weights[0], "a.bias"], ["a"], pads=[1] * 4))
-    nodes.append(helper.make_node("Relu", ["a"], ["ar"]))
-    nodes.append(
-        helper.make_node("MaxPool", [round_here("ar", 0.02, -128)], ["p"], kernel_shape=[2, 2], strides=[2, 2])
-    )
-    nodes.append(helper.make_node("Reshape", [round_here("p", 0.02, -128), "flat"], ["f"]))
-    nodes.append(helper.make_node("Gemm", [round_here("f", 0.02, -128), weights[1], "b.bias"], ["b"], transB=1))
-    nodes.append(helper.make_node("Relu", ["b"], ["br"]))
-    nodes.append(helper.make_node("Gemm", [round_here("br", 0.02, -128), weights[2], "c.bias"], ["c"], transB=1))
-    round_here("c", 0.03, 4)
-    nodes[-1].output[0] = "scores"
-    ends = [
-        helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", *inputs.shape[1:]]),
-        helper.make_tensor_value_info("scores", TensorProto.FLOAT, ["n", 10]),
-    ]
-    tensors = [numpy_helper.from_array(values, name) for name, values in arrays.items()]
-    graph = helper.make_graph(nodes, "main_graph", ends[:1], ends[1:], tensors)
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
-
-
-def test_export_of_torchaos_pt2e_is_repaired_in_its_own_numbers(inputs: Array, tmp_path: Path) -> None:
-    import onnx
-
-    import arachne
-
-    onnx.save(as_pt2e(inputs), tmp_path / "net.onnx")
-    backend = arachne.load(tmp_path / "net.onnx")
-    assert [layer.kind for layer in backend.layers] == ["conv", "dense", "dense"]
-    assert all(layer.is_quantised for layer in backend.layers)
-    assert not backend.unreachable
-    np.testing.assert_allclose(backend.forward(inputs), own_scores(tmp_path / "net.onnx", inputs), atol=1e-6)
-    labels = digits()[1]
-    decided = backend.forward(inputs).argmax(axis=1)
-    common = np.bincount(decided, minlength=10).argmax()
-    relabelled = np.where(decided == common, decided, labels)  # one class is right, so that something can break
-    np.savez(tmp_path / "val.npz", x=inputs, y=relabelled)
-    result = arachne.repair(tmp_path / "net.onnx", tmp_path / "val.npz", "*:*", max_break=0.2, seed=0)
-    assert result.evidence.held_out.repaired > 0
-    result.model.save(tmp_path / "after.onnx")
-    before, after = (
-        {one.name: onnx.numpy_helper.to_array(one) for one in onnx.load(path).graph.initializer}
-        for path in (tmp_path / "net.onnx", tmp_path / "after.onnx")
-    )
-    differing = {name for name, values in before.items() if not np.array_equal(values, after[name])}
-    assert differing
-    assert differing <= {name for name in before if name.startswith("_frozen_param") or name.endswith(".bias")}
-    arachne.revert(result.patch, tmp_path / "after.onnx", tmp_path / "back.onnx")
-    assert (tmp_path / "back.onnx").read_bytes() == (tmp_path / "net.onnx").read_bytes()
