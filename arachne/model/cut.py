@@ -15,6 +15,7 @@ import numpy as np
 
 from arachne.decisions.losses import LossGradient
 from arachne.errors import UnknownLayerError, WeightShapeError, did_you_mean
+from arachne.model.forks import leave_model_to_parent
 from arachne.model.sharding import add_in_place, shards
 from arachne.model.values import Activation, Array, Inputs, LayerInfo, Weights, check_rows, count, read, take
 
@@ -92,6 +93,7 @@ class Cut(ABC):
         """Return raw outputs `(rows, ...)` when the first use of `layer` gives `outputs` instead."""
         if not self.continues_from_outputs:
             raise NotImplementedError(f"this cut cannot continue from the outputs of layer '{self.layer}'")
+        leave_model_to_parent()
         if rows is not None:
             check_rows(len(rows), outputs, "rows of outputs")
         return self._scores_from_outputs(outputs, rows)
@@ -153,6 +155,7 @@ class Cut(ABC):
         raise NotImplementedError(f"a '{type(self).__name__}' gives no gradients; the plain cut of the base class does")
 
     def _check_weights(self, weights: Weights) -> None:
+        leave_model_to_parent()
         for (layer, parameter), values in weights.items():
             if layer not in self.layers:
                 raise UnknownLayerError(f"the cut was not made for layer '{layer}'" + did_you_mean(layer, self.layers))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import final
 
+from arachne.model.forks import leave_model_to_parent
 from arachne.model.lazy import MEMORY, is_lazy, is_plain
 from arachne.model.passes import PassKeeper, PassState
 from arachne.model.remote import RemoteExecutor
@@ -44,6 +45,7 @@ class ModelInputs(ModelWeights):
     @final
     def _check_arguments(self, inputs: Inputs, layers: Iterable[str] = ()) -> None:
         """Validate the arguments of an operation on inputs."""
+        leave_model_to_parent()
         check_inputs(inputs)
         self._look(inputs if is_plain(inputs) else read(inputs, self._pieces(inputs)[0]))
         for layer in layers:

@@ -120,6 +120,11 @@ class TailCache:
         return TailCache(self._backend, self._infos, entering, leaving, rounded=self.rounded)
 
     @property
+    def is_in_file(self) -> bool:
+        """Whether the activations of the first layer are read from a file."""
+        return is_lazy(self._first[0]) or is_lazy(self._first[1])
+
+    @property
     def layers(self) -> list[str]:
         """The names of its layers, in order of execution."""
         return list(self._layers)

@@ -12,6 +12,7 @@ import numpy as np
 from arachne.data.labelled import LabelledData
 from arachne.model.backend import ModelBackend
 from arachne.plugins.options import Configured
+from arachne.search.ahead import running_ahead
 from arachne.search.problem import Problem
 from arachne.search.state import OnState, SearchResult, SearchState
 
@@ -157,10 +158,13 @@ class Searcher(Configured, ABC):
             state = self.begin(problem, rng=rng)
             if on_state is not None:
                 on_state(state)
-        while state.stopped is None:
-            state = self.step(problem, state, rng=rng)
-            if state.stopped is None and stop is not None and (reason := stop()) is not None:
-                state = replace(state, stopped=reason)
-            if on_state is not None:
-                on_state(state)
+        with running_ahead(problem) as ahead:
+            while state.stopped is None:
+                state = self.step(problem, state, rng=rng)
+                if not ahead.leads:
+                    continue
+                if state.stopped is None and stop is not None and (reason := stop()) is not None:
+                    state = replace(state, stopped=reason)
+                if on_state is not None:
+                    on_state(state)
         return self.result(problem, state)

@@ -9,7 +9,9 @@ the counts are as unbiased as those of inputs that no run has seen.
 from __future__ import annotations
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +19,7 @@ import numpy as np
 from arachne.errors import UsageError
 from arachne.model.values import Array
 from arachne.plugins.options import option
+from arachne.search.ahead import Runs, ahead_of, copy_generator
 from arachne.search.base import Searcher
 from arachne.search.folds import fold_numbers
 from arachne.search.influence import rounded_scale
@@ -42,6 +45,10 @@ class CrossFitted(Searcher):
     GRID: ClassVar[float] = 64.0
     """Changes are whole numbers of 1 / GRID of the scale, so that rounding in another framework gives the same
     patch."""
+
+    DRAWS_ALIKE: ClassVar[bool] = False
+    """Whether a run draws the same random numbers whatever it computes, and `skip_run` draws them; other processes may
+    then begin with later runs."""
 
     folds: int = option(4, "Runs, each over all seen inputs but a share of them.", least=2)
 
@@ -72,6 +79,9 @@ class CrossFitted(Searcher):
     ) -> tuple[dict[str, Array], int]:
         """Advance the run that holds out `fold` to its next point; return its arrays and the evaluations used."""
 
+    def skip_run(self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator) -> None:
+        """Draw the random numbers of the run that holds out `fold`, and do nothing else; called if `DRAWS_ALIKE`."""
+
     def begin(self, problem: Problem, *, rng: np.random.Generator) -> SearchState:
         if not problem.backend.SUPPORTS_GRADIENTS:
             raise UsageError(
@@ -95,14 +105,11 @@ class CrossFitted(Searcher):
         """Advance a run to its next point, and count the point's outcome on the inputs that the run holds out."""
         problem = self.select_weights(problem)
         fold, point = _at(state)
-        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
+        carried, evaluations, judged = self._reach(problem, state, fold, point, rng=rng)
         folds, path, right = state.arrays["folds"], state.arrays["path"].copy(), state.arrays["right"].copy()
         path[point] += carried["change"] / self.folds
-        aside = np.flatnonzero(folds == fold)
-        for share_number, share in enumerate(CHANGE_SHARES):
-            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
-            scores = problem.scorer.scores(values, aside)
-            right[point * len(CHANGE_SHARES) + share_number, aside] = problem.fitness_inputs.correct(scores, aside)
+        shares = len(CHANGE_SHARES)
+        right[point * shares : (point + 1) * shares, folds == fold] = judged
         at = _generation(problem, state.history[-1], right, folds <= fold, evaluations + len(CHANGE_SHARES))
         point += 1
         if point == self.points:
@@ -110,6 +117,52 @@ class CrossFitted(Searcher):
         stopped = f"all {self.folds} runs are done" if fold == self.folds else None
         arrays = {**state.arrays, "path": path, "right": right, **carried}
         return SearchState(arrays, {"fold": fold, "point": point}, (*state.history, at), stopped)
+
+    def _reach(
+        self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], int, Array]:
+        """Return a run's next point as `_compute_point` does; another process may have computed it."""
+        ahead, name = ahead_of(problem), self.name
+        found: tuple[dict[str, Array], int, Array] | None = ahead.take(name, fold, name, rng=rng)
+        if found is not None:
+            return found
+        before = copy_generator(rng)
+        with ahead.timing(name, 1 / self.points):
+            found = self._compute_point(problem, state, fold, point, rng=rng)
+        ahead.give(name, fold, before.bit_generator.state, found, rng=rng)
+        others = not point and fold + 1 < self.folds and self.DRAWS_ALIKE and problem.steps_in_numpy
+        if others and not ahead.is_shared(name, fold + 1):
+            compute, skip = partial(self._compute_run, problem, state), partial(self.skip_run, problem, state)
+            ahead.share(name, name, range(fold, self.folds), Runs(compute, skip), rng=before)
+        return found
+
+    def _compute_point(
+        self, problem: Problem, state: SearchState, fold: int, point: int, *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], int, Array]:
+        """Advance a run to its next point, and judge that on the inputs it holds out.
+
+        Returns:
+            As `advance` does, and which of these inputs are right with each share of the change,
+            bool `(shares, inputs)`.
+        """
+        carried, evaluations = self.advance(problem, state, fold, point, rng=rng)
+        aside, judged = np.flatnonzero(state.arrays["folds"] == fold), []
+        for share in CHANGE_SHARES:
+            values = problem.suspects.values + share * carried["change"] * state.arrays["scale"]
+            judged.append(problem.fitness_inputs.correct(problem.scorer.scores(values, aside), aside))
+        return carried, evaluations, np.stack(judged)
+
+    def _compute_run(
+        self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator
+    ) -> Iterator[tuple[dict[str, Array], int, Array]]:
+        """Give the points of a run, one by one."""
+        carried = self.initial(problem, state.arrays["scale"])
+        for point in range(self.points):
+            reached = self._compute_point(
+                problem, replace(state, arrays={**state.arrays, **carried}), fold, point, rng=rng
+            )
+            carried = reached[0]
+            yield reached
 
     def result(self, problem: Problem, state: SearchState) -> SearchResult:
         problem = self.select_weights(problem)

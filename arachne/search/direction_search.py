@@ -11,8 +11,10 @@ only shows against its surroundings, such as rows that are dark, is seen better 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import ClassVar
 
 import numpy as np
 
@@ -20,6 +22,7 @@ from arachne.errors import UsageError
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import option
 from arachne.scoring.low_rank import is_in_tail
+from arachne.search.ahead import Runs, ahead_of
 from arachne.search.base import Searcher
 from arachne.search.cross_fit import outcomes, select_front
 from arachne.search.directions import SecondMoments
@@ -126,6 +129,10 @@ class DirectionSearch(Searcher):
     NEEDS_SINGLE_LABEL = True
     CHANGES_MATRICES = True
 
+    DRAWS_ALIKE: ClassVar[bool] = False
+    """Whether a fit draws the same random numbers whatever it computes, and `skip_fit` draws them; other processes may
+    then begin with later folds."""
+
     folds: int = option(4, "Runs, each over all seen inputs but a share of them.", least=2)
     deep_layers: int = option(1, "Layers to try before the dense ones, where no hidden one is among these.", least=0)
 
@@ -179,7 +186,7 @@ class DirectionSearch(Searcher):
         if material.is_narrow and not material.is_marked:
             arrays[f"{number}: judged"] = problem.originally_right[None][:0]
             return self._move_on(problem, arrays, number + 1, 0, state.history)
-        found, judged = self.fit(problem, material, fold, rng=rng)
+        found, judged = self._reach(problem, material, (number, fold), rng=rng)
         arrays |= {f"{number}: {name} {fold}": array for name, array in found.items()}
         before = arrays.get(f"{number}: judged")
         right = np.tile(problem.originally_right, (len(judged), 1)) if before is None else before.copy()
@@ -191,6 +198,33 @@ class DirectionSearch(Searcher):
         history = (*state.history, _generation(problem, state.history[-1], right, len(judged)))
         number, fold = (number, fold + 1) if fold + 1 < self.folds else (number + 1, 0)
         return self._move_on(problem, arrays, number, fold, history)
+
+    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> None:
+        """Draw the random numbers of a fit without a fold, and do nothing else; called if `DRAWS_ALIKE`."""
+
+    def _reach(
+        self, problem: Problem, material: Material, at: tuple[int, int], *, rng: np.random.Generator
+    ) -> tuple[dict[str, Array], Array]:
+        """Return the fit of a layer without a fold; another process may have computed it."""
+        (number, fold), kind = at, material.info.name
+        ahead, name = ahead_of(problem), f"{self.name}, layer {number}"
+        others = fold + 1 < self.folds and self.DRAWS_ALIKE and material.is_cheap and problem.is_tail_at_hand
+        if others and not ahead.is_shared(name, fold + 1):
+            compute, skip = partial(self._give_fit, problem, material), partial(self.skip_fit, problem, material)
+            ahead.share(name, kind, range(fold, self.folds), Runs(compute, skip), rng=rng)
+        found: tuple[dict[str, Array], Array] | None = ahead.take(name, fold, kind, rng=rng)
+        if found is not None:
+            return found
+        before = rng.bit_generator.state
+        with ahead.timing(kind):
+            found = self.fit(problem, material, fold, rng=rng)
+        ahead.give(name, fold, before, found, rng=rng)
+        return found
+
+    def _give_fit(
+        self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator
+    ) -> Iterator[tuple[dict[str, Array], Array]]:
+        yield self.fit(problem, material, fold, rng=rng)
 
     def _move_on(
         self, problem: Problem, arrays: dict[str, Array], number: int, fold: int, history: tuple[Generation, ...]

@@ -43,6 +43,8 @@ class Erase(DirectionSearch):
 
     name = "erase"
 
+    DRAWS_ALIKE = True
+
     strengths: int = option(48, "How many strengths to try.", least=1)
 
     deep_share: int = option(DEEP_SHARE, "Of the strengths, one in this many is tried behind a cut.", least=1)

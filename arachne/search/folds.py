@@ -75,18 +75,18 @@ def rows_by_kind(problem: Problem, among: Array, *, others: bool = False) -> tup
 def draw_batch(problem: Problem, by_kind: tuple[Array, ...], most: int, *, rng: np.random.Generator) -> Batch:
     """Draw the inputs of one step: at most `most` of each kind, from the result of `rows_by_kind`."""
     inputs = problem.fitness_inputs
-    rows, shares = [], []
-    for own in by_kind:
-        if len(own) > most:
-            own = rng.choice(own, most, replace=False)
-        weights = inputs.weights[own]
-        rows.append(own)
-        shares.append(weights / max(float(weights.sum()), 1e-300))
+    rows = draw_rows(by_kind, most, rng=rng)
+    weights = [inputs.weights[own] for own in rows]
     found = np.concatenate(rows)
     return Batch(
         rows=found,
         labels=inputs.labels[found],
         before=problem.original_scores[found],
-        shares=np.concatenate(shares),
+        shares=np.concatenate([own / max(float(own.sum()), 1e-300) for own in weights]),
         negative=np.arange(len(found)) < len(rows[0]),
     )
+
+
+def draw_rows(by_kind: tuple[Array, ...], most: int, *, rng: np.random.Generator) -> list[Array]:
+    """Draw the row numbers of one step, int64 `(rows,)` for each kind; arguments as for `draw_batch`."""
+    return [rng.choice(own, most, replace=False) if len(own) > most else own for own in by_kind]

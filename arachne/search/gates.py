@@ -30,7 +30,7 @@ from arachne.scoring.functions import Function, apply, chain, slope
 from arachne.search.direction_search import DirectionSearch, Material, Site, own_arrays
 from arachne.search.directions import max_moment_rows, on_grid
 from arachne.search.discriminant import find_discriminant
-from arachne.search.folds import draw_batch, rows_by_kind
+from arachne.search.folds import draw_batch, draw_rows, rows_by_kind
 from arachne.search.gate import find_gates_layer, measure_uses
 from arachne.search.gradient import STEPS_PER_POINT, take_adam_step
 from arachne.search.influence import rounded_scale
@@ -69,6 +69,8 @@ class Gates(DirectionSearch):
 
     name = "gates"
 
+    DRAWS_ALIKE = True
+
     steps: int = option(128, "Gradient steps of each run.", least=STEPS_PER_POINT)
     batch: int = option(1000, "Negatives, and positives, that one step looks at.", least=1)
     units: int = option(8, "Hidden units it may change, at most.", least=1)
@@ -102,6 +104,11 @@ class Gates(DirectionSearch):
                 scores = head.scores(trained, reading.along[aside], aside)
                 right.append(problem.fitness_inputs.correct(scores.astype(np.float32), aside))
         return {}, np.stack(right)
+
+    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> None:
+        by_kind = rows_by_kind(problem, material.folds != fold)
+        for _ in range(self.steps * len(self._counts(problem, material))):
+            draw_rows(by_kind, self.batch, rng=rng)
 
     def fit_all(
         self, problem: Problem, material: Material, found: Mapping[str, Array], *, rng: np.random.Generator

@@ -14,7 +14,7 @@ from arachne.plugins.options import option
 from arachne.scoring.cut import CutScorer
 from arachne.search.cross_fit import CHANGE_SHARES, CrossFitted
 from arachne.search.effort import path_passes, share_behind, share_of_many, share_of_rows, steps_run_model
-from arachne.search.folds import Batch, draw_batch, rows_by_kind
+from arachne.search.folds import Batch, draw_batch, draw_rows, rows_by_kind
 from arachne.search.influence import influence_scale
 from arachne.search.problem import Problem
 from arachne.search.state import SearchState
@@ -50,6 +50,8 @@ class GradientSearch(CrossFitted):
     """
 
     STEPS_PER_POINT: ClassVar[int] = STEPS_PER_POINT
+
+    DRAWS_ALIKE: ClassVar[bool] = True
 
     TRAINS_OTHERS: ClassVar[bool] = False
     """Whether steps use errors off the target too, where these count."""
@@ -110,10 +112,8 @@ class GradientSearch(CrossFitted):
         """Take the next `STEPS_PER_POINT` gradient steps; return the change and both of its moments."""
         carried = {name: state.arrays[name].copy() for name in CARRIED_ARRAYS}
         scale = state.arrays["scale"]
-        deep = isinstance(problem.scorer, CutScorer) and not problem.is_near_end
-        most = min(self.batch, MAX_BATCH_BEHIND_CUT) if deep else self.batch
+        by_kind, most = self._batch_source(problem, state, fold)
         numbers = range(point * self.STEPS_PER_POINT, min(self.steps, (point + 1) * self.STEPS_PER_POINT))
-        by_kind = rows_by_kind(problem, state.arrays["folds"] != fold, others=self.TRAINS_OTHERS)
         for number in numbers:
             batch = draw_batch(problem, by_kind, most, rng=rng)
             values, progress = problem.suspects.values + carried["change"] * scale, number / max(1, self.steps - 1)
@@ -121,6 +121,17 @@ class GradientSearch(CrossFitted):
             self.take_step(carried, slope, number, progress)
             stay_in_range(problem.suspects, carried["change"], scale)
         return carried, len(numbers)
+
+    def skip_run(self, problem: Problem, state: SearchState, fold: int, *, rng: np.random.Generator) -> None:
+        by_kind, most = self._batch_source(problem, state, fold)
+        for _ in range(self.steps):
+            draw_rows(by_kind, most, rng=rng)
+
+    def _batch_source(self, problem: Problem, state: SearchState, fold: int) -> tuple[tuple[Array, ...], int]:
+        """Return what a run draws its batches from, by kind, and the most of each kind in a batch."""
+        deep = isinstance(problem.scorer, CutScorer) and not problem.is_near_end
+        most = min(self.batch, MAX_BATCH_BEHIND_CUT) if deep else self.batch
+        return rows_by_kind(problem, state.arrays["folds"] != fold, others=self.TRAINS_OTHERS), most
 
     def take_step(self, carried: dict[str, Array], slope: Array, number: int, progress: float) -> None:
         """Take step `number` of a run along a slope `(k,)`; the change and both of its moments are changed in place."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from arachne.decisions.losses import margin
@@ -44,17 +46,21 @@ def influences(problem: Problem, values: Array, *, rng: np.random.Generator, sco
 
     The weights are the suspects, or those of another scorer of the fitness inputs.
     """
-    inputs, scorer = problem.fitness_inputs, scorer or problem.scorer
-    squares = np.zeros(len(values))
-    negative = inputs.of_kind("negative")
+    scorer, squares = scorer or problem.scorer, np.zeros(len(values))
+    for rows, signs in draw_signs(problem, rng=rng):
+        slope = scorer.gradients(values, margin(problem.fitness_inputs.labels[rows], signs), rows)
+        squares += slope * slope / (SIGN_DRAWS * len(rows))
+    return squares
+
+
+def draw_signs(problem: Problem, *, rng: np.random.Generator) -> Iterator[tuple[Array, Array]]:
+    """Draw the inputs `(rows,)` and random signs `(rows,)` of each gradient that influences are estimated from."""
+    negative = problem.fitness_inputs.of_kind("negative")
     for rows in (np.flatnonzero(negative), np.flatnonzero(~negative)):
         if len(rows) > PROBED_INPUTS:
             rows = np.sort(rng.choice(rows, PROBED_INPUTS, replace=False))
         for _ in range(SIGN_DRAWS if len(rows) else 0):
-            signs = rng.choice(np.array([-1.0, 1.0]), len(rows))
-            slope = scorer.gradients(values, margin(inputs.labels[rows], signs), rows)
-            squares += slope * slope / (SIGN_DRAWS * len(rows))
-    return squares
+            yield rows, rng.choice(np.array([-1.0, 1.0]), len(rows))
 
 
 def rounded_scale(scale: Array) -> Array:

@@ -24,14 +24,14 @@ from arachne.search.cross_fit import CHANGE_SHARES, outcomes, pareto
 from arachne.search.direction_search import DirectionSearch, Material
 from arachne.search.directions import cut_rank, find_directions, on_grid, whiten_each
 from arachne.search.effort import path_passes, share_behind, share_of_rows, steps_run_model
-from arachne.search.folds import draw_batch, rows_by_kind
+from arachne.search.folds import draw_batch, draw_rows, rows_by_kind
 from arachne.search.gradient import (
     MAX_BATCH_BEHIND_CUT,
     STEP_RATE,
     STEPS_PER_POINT,
     take_adam_step,
 )
-from arachne.search.influence import layer_scale, rounded_scale
+from arachne.search.influence import draw_signs, layer_scale, rounded_scale
 from arachne.search.margin import margin_loss
 from arachne.search.problem import Problem
 from arachne.search.state import SearchState
@@ -57,6 +57,8 @@ class LowRank(DirectionSearch):
     """
 
     name = "low-rank"
+
+    DRAWS_ALIKE = True
 
     KEPT_BY_THE_MEAN: ClassVar[float] = 0.85
     """Each run has directions of its own, and their mean breaks fewer inputs than the runs it was judged by: 0.84 of
@@ -95,6 +97,13 @@ class LowRank(DirectionSearch):
         right = np.stack([problem.fitness_inputs.correct(one, aside) for one in scores])
         return (found if fold else {**found, "sizes": material.moments.sizes}), right
 
+    def skip_fit(self, problem: Problem, material: Material, fold: int, *, rng: np.random.Generator) -> None:
+        for _ in draw_signs(problem, rng=rng):
+            pass
+        by_kind, (steps, most) = rows_by_kind(problem, material.folds != fold), self._steps_in(material)
+        for _ in range(steps):
+            draw_rows(by_kind, most, rng=rng)
+
     def fit_all(
         self, problem: Problem, material: Material, found: Mapping[str, Array], *, rng: np.random.Generator
     ) -> dict[str, Array]:
@@ -121,7 +130,7 @@ class LowRank(DirectionSearch):
         scale = float(rounded_scale(np.array([layer_scale(problem, scorer, change, rng=rng)]))[0])
         rate = STEP_RATE * min(1.0, (1000 / size) ** 0.5) * max(1.0, (300 / size) ** 0.5)
         rate *= 1.0 if material.is_cheap else self.deep_share / DEEP_SHARE
-        steps, most = self._steps(near=material.is_near, cheap=material.is_cheap)
+        steps, most = self._steps_in(material)
         by_kind, path = rows_by_kind(problem, material.folds != without), []
         for number in range(steps):
             batch = draw_batch(problem, by_kind, most, rng=rng)
@@ -132,6 +141,9 @@ class LowRank(DirectionSearch):
                 path.append((np.rint(GRID * change) / GRID * scale).astype(np.float32))
         lefts = np.stack(path).reshape(len(path), len(material.weight), -1)
         return scorer, {"left": lefts, "right": detectors}
+
+    def _steps_in(self, material: Material) -> tuple[int, int]:
+        return self._steps(near=material.is_near, cheap=material.is_cheap)
 
     def _steps(self, *, near: bool, cheap: bool) -> tuple[int, int]:
         """Return the number of steps in a layer, and the most negatives, and positives, that each of them uses."""

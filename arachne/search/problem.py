@@ -196,6 +196,18 @@ class Problem(Brief):
         return all(self.is_near(self.backend.info(layer)) for layer in self.suspects.layers)
 
     @cached_property
+    def steps_in_numpy(self) -> bool:
+        """Whether steps over the suspects run in NumPy alone, on arrays in memory."""
+        from arachne.scoring.dense_tail import DenseTailScorer
+
+        return self.is_tail_at_hand and isinstance(self.scorer, DenseTailScorer)
+
+    @property
+    def is_tail_at_hand(self) -> bool:
+        """Whether the model has a dense tail, whose activations are in this process's memory."""
+        return self.tail is not None and not self.tail.is_in_file and self.backend.remote is None
+
+    @cached_property
     def original_scores(self) -> Array:
         """The unchanged model's scores of the fitness inputs `(n, classes)`."""
         return self.scorer.scores(self.suspects.values, np.arange(len(self.fitness_inputs)))

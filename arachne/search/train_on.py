@@ -168,6 +168,7 @@ class TuneTraining(TuneAnchored):
     USES_TRAINING = True
     NEEDS_TRAINING = True
     NEEDS_SINGLE_LABEL = True
+    DRAWS_ALIKE = False
     KEPT_BY_THE_MEAN: ClassVar[float] = 1.0
 
     alone: int = option(1536, "Gradient steps on training inputs alone.", least=ALONE_POINTS)
