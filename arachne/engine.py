@@ -155,6 +155,7 @@ def search(
         outlook = begin_outlook(run, problem, settings, state)
         on_state = outlook.after(run.on_state(state))
         found = settings.searcher.search(problem, rng=run.rng, state=state, on_state=on_state, stop=run.stop_reason)
+        problem.forget_fits()
         front = [one if one.made_by else replace(one, made_by=settings.searcher.name) for one in found.front]
         found = replace(found, front=tuple(front))
         if settings.budget is not None and len(found.front) == 1:

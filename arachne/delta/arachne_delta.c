@@ -3,7 +3,8 @@
  *     cc -std=c99 -O2 -o arachne_delta arachne_delta.c
  *
  * Same commands, format, journal and exit codes as arachne_delta.py, where they are explained. POSIX and nothing else;
- * no memory is allocated, and files of any length pass through a buffer of 4 KiB.
+ * no memory is allocated, and files of any length pass through a buffer of 4 KiB. A check that fails ends the program
+ * on the spot: that leaves no more than a loss of power would, and --recover finishes it.
  */
 #define _POSIX_C_SOURCE 200809L
 #define _FILE_OFFSET_BITS 64
@@ -12,19 +13,21 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-enum { HEAD = 84, RUN = 12, DIGEST = 32, BUFFER = 4096 };
+enum { HEAD = 84, RUN = 12, DIGEST = 32, BUFFER = 4096, MAX_DELTA = 1 << 28 };
 enum { DONE = 0, USAGE = 2, MISFIT = 3, DISK = 4 };
-enum side { AS_IT_IS, OLD, NEW };
-static const uint64_t MAX_DELTA = 1u << 28;
+enum side { OLD, NEW, AS_IT_IS };
 
 /* ---- sha256 (FIPS 180-4) ---- */
 
-struct sha { uint32_t h[8]; uint64_t n; uint8_t block[64]; };
+struct digest { uint8_t bytes[DIGEST]; };
+struct sha { uint32_t h[8], w[64]; uint64_t n; };
 
+static const struct sha START = {.h = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19}};
 static const uint32_t K[64] = {
     0x428a2f98, 0x71374491, 0xb5c0fbcf, 0xe9b5dba5, 0x3956c25b, 0x59f111f1, 0x923f82a4, 0xab1c5ed5, 0xd807aa98, 0x12835b01, 0x243185be,
     0x550c7dc3, 0x72be5d74, 0x80deb1fe, 0x9bdc06a7, 0xc19bf174, 0xe49b69c1, 0xefbe4786, 0x0fc19dc6, 0x240ca1cc, 0x2de92c6f, 0x4a7484aa,
@@ -35,15 +38,15 @@ static const uint32_t K[64] = {
 
 static uint32_t turn(uint32_t x, int by) { return x >> by | x << (32 - by); }
 
-static void sha_block(struct sha *s) {
-    uint32_t w[64], v[8];
-    for (int i = 0; i < 16; i++)
-        w[i] = (uint32_t)s->block[4 * i] << 24 | (uint32_t)s->block[4 * i + 1] << 16 | (uint32_t)s->block[4 * i + 2] << 8 | s->block[4 * i + 3];
+static void sha_add(struct sha *s, uint8_t byte) {
+    uint32_t v[8], *w = s->w, *word = w + s->n / 4 % 16;
+    *word = *word << 8 | byte;
+    if (++s->n % 64) return; /* the block is not full */
+    memcpy(v, s->h, sizeof v);
     for (int i = 16; i < 64; i++) {
         uint32_t a = w[i - 15], b = w[i - 2];
         w[i] = w[i - 16] + (turn(a, 7) ^ turn(a, 18) ^ a >> 3) + w[i - 7] + (turn(b, 17) ^ turn(b, 19) ^ b >> 10);
     }
-    memcpy(v, s->h, sizeof v);
     for (int i = 0; i < 64; i++) {
         uint32_t a = v[0], e = v[4];
         uint32_t t = v[7] + (turn(e, 6) ^ turn(e, 11) ^ turn(e, 25)) + ((e & v[5]) ^ (~e & v[6])) + K[i] + w[i];
@@ -54,84 +57,76 @@ static void sha_block(struct sha *s) {
     for (int i = 0; i < 8; i++) s->h[i] += v[i];
 }
 
-static void sha_start(struct sha *s) {
-    static const uint32_t first[8] = {0x6a09e667, 0xbb67ae85, 0x3c6ef372, 0xa54ff53a, 0x510e527f, 0x9b05688c, 0x1f83d9ab, 0x5be0cd19};
-    memcpy(s->h, first, sizeof first), s->n = 0;
-}
-
-static void sha_add(struct sha *s, const uint8_t *bytes, size_t n) {
-    for (size_t i = 0; i < n; i++) {
-        s->block[s->n++ % 64] = bytes[i];
-        if (s->n % 64 == 0) sha_block(s);
-    }
-}
-
-static void sha_end(struct sha *s, uint8_t digest[DIGEST]) {
+static struct digest sha_end(struct sha *s) {
+    struct digest digest;
     uint64_t bits = s->n * 8;
-    uint8_t mark = 0x80, zero = 0, tail[8];
-    sha_add(s, &mark, 1);
-    while (s->n % 64 != 56) sha_add(s, &zero, 1);
-    for (int i = 0; i < 8; i++) tail[i] = (uint8_t)(bits >> (56 - 8 * i));
-    sha_add(s, tail, 8);
-    for (int i = 0; i < DIGEST; i++) digest[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+    sha_add(s, 0x80);
+    while (s->n % 64 != 56) sha_add(s, 0);
+    for (int shift = 56; shift >= 0; shift -= 8) sha_add(s, (uint8_t)(bits >> shift));
+    for (int i = 0; i < DIGEST; i++) digest.bytes[i] = (uint8_t)(s->h[i / 4] >> (24 - 8 * (i % 4)));
+    return digest;
 }
+
+static int same(struct digest a, struct digest b) { return !memcmp(a.bytes, b.bytes, DIGEST); }
 
 /* ---- files ---- */
 
-static int complain(int code, const char *what, const char *path) {
-    if (code == DISK) {
-        fprintf(stderr, "error: ");
-        perror(path);
-    } else {
-        fprintf(stderr, "error: '%s' %s\n", path, what);
-    }
-    return code;
+struct file { const char *path; int fd; uint64_t size; };
+struct sink { struct sha sha; const struct file *out; }; /* where bytes go: into a hash, and into a file if there is one */
+
+/* End the program unless something holds; where there is no other sentence, the disk says why it does not. */
+static void check(int holds, const char *path, const char *otherwise) {
+    if (holds) return;
+    fprintf(stderr, "error: '%s'%s %s\n", path, otherwise ? "" : ":", otherwise ? otherwise : strerror(errno));
+    exit(otherwise ? MISFIT : DISK);
 }
 
-static int read_at(int fd, uint64_t at, uint8_t *into, size_t n) {
-    for (size_t got = 0; got < n;) {
-        ssize_t more = pread(fd, into + got, n - got, (off_t)(at + got));
-        if (more <= 0) return 0;
-        got += (size_t)more;
-    }
-    return 1;
-}
-
-static int write_all(int fd, const uint8_t *bytes, size_t n) {
-    for (size_t put = 0; put < n;) {
-        ssize_t more = write(fd, bytes + put, n - put);
-        if (more <= 0) return 0;
-        put += (size_t)more;
-    }
-    return 1;
-}
-
-static int open_plain(const char *path, int flags, uint64_t *size) {
+static int exists(const char *path) {
     struct stat found;
-    int fd = open(path, flags | O_NONBLOCK); /* a pipe is refused, not waited for */
-    if (fd >= 0 && (fstat(fd, &found) || !S_ISREG(found.st_mode))) close(fd), fd = -1, errno = EINVAL;
-    if (fd >= 0) *size = (uint64_t)found.st_size;
-    return fd;
+    return lstat(path, &found) == 0;
 }
 
-static int create(const char *path) {
-    if (unlink(path) && errno != ENOENT) return -1;
-    return open(path, O_WRONLY | O_CREAT | O_EXCL, 0644);
+static struct file open_file(const char *path, int flags) {
+    struct stat found;
+    int fd = open(path, flags | O_NONBLOCK, 0644); /* a pipe is refused, not waited for */
+    check(fd >= 0 && fstat(fd, &found) == 0, path, NULL);
+    check(S_ISREG(found.st_mode), path, "is no ordinary file");
+    return (struct file){path, fd, (uint64_t)found.st_size};
 }
 
-static int sync_folder(const char *path) {
+static void sync_folder(const char *path) {
     char folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
-    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + (slash == path) : 1, slash ? path : ".");
-    int fd = open(folder, O_RDONLY), ok = fd >= 0 && fsync(fd) == 0;
-    if (fd >= 0) close(fd);
-    return ok;
+    snprintf(folder, sizeof folder, "%.*s", slash ? (int)(slash - path) + 1 : 1, slash ? path : ".");
+    int fd = open(folder, O_RDONLY);
+    check(fd >= 0 && fsync(fd) == 0 && close(fd) == 0, folder, NULL);
+}
+
+static void read_at(const struct file *file, uint64_t at, uint8_t *into, size_t n) {
+    errno = EIO; /* if the file has become shorter */
+    check(pread(file->fd, into, n, (off_t)at) == (ssize_t)n, file->path, NULL);
+}
+
+static void put(struct sink *to, const uint8_t *bytes, size_t n) {
+    for (size_t i = 0; i < n; i++) sha_add(&to->sha, bytes[i]);
+    errno = ENOSPC; /* if only some of them fit */
+    if (to->out) check(write(to->out->fd, bytes, n) == (ssize_t)n, to->out->path, NULL);
+}
+
+static void copy(struct sink *to, const struct file *from, uint64_t at, uint64_t n) {
+    uint8_t buffer[BUFFER];
+    for (size_t some; n; at += some, n -= some) {
+        some = n < BUFFER ? (size_t)n : BUFFER;
+        read_at(from, at, buffer, some);
+        put(to, buffer, some);
+    }
 }
 
 /* ---- the delta ---- */
 
-struct delta { int fd, reversed; uint64_t size, length; uint32_t runs; uint8_t old[DIGEST], new[DIGEST]; };
-struct run { uint64_t offset, old, new; uint32_t n; }; /* where its bytes are: in the model, and in the delta */
+struct delta { struct file file; int reversed; uint64_t length, runs; struct digest sha[2]; };
+struct run { uint64_t before, offset, n, side[2], next, count; };
+static const struct run FIRST = {.next = HEAD};
 
 static uint64_t number(const uint8_t *bytes, int n) {
     uint64_t found = 0;
@@ -139,194 +134,134 @@ static uint64_t number(const uint8_t *bytes, int n) {
     return found;
 }
 
-static int next_run(const struct delta *d, uint64_t *at, struct run *r) {
+/* Places in the model: `before`, where the last run ended, and `offset`; in the delta: both sides' bytes, and the next run. */
+static int next_run(const struct delta *d, struct run *r) {
     uint8_t head[RUN];
-    if (!read_at(d->fd, *at, head, RUN)) return 0;
-    r->offset = number(head, 8), r->n = (uint32_t)number(head + 8, 4);
-    r->old = *at + RUN + (d->reversed ? r->n : 0), r->new = *at + RUN + (d->reversed ? 0 : r->n);
-    *at += RUN + 2 * (uint64_t)r->n;
+    r->before = r->offset + r->n;
+    if (r->count++ == d->runs) return 0;
+    read_at(&d->file, r->next, head, RUN);
+    r->offset = number(head, 8), r->n = number(head + 8, 4);
+    r->side[d->reversed] = r->next + RUN, r->side[!d->reversed] = r->next + RUN + r->n;
+    r->next += RUN + 2 * r->n;
     return 1;
 }
 
-/* Where bytes go: into a hash, and into a file if there is one. */
-struct sink { struct sha sha; int fd; };
-
-static int pass(struct sink *to, int fd, uint64_t at, uint64_t n) {
-    uint8_t buffer[BUFFER];
-    while (n) {
-        size_t some = n < BUFFER ? (size_t)n : BUFFER;
-        if (!read_at(fd, at, buffer, some) || (to->fd >= 0 && !write_all(to->fd, buffer, some))) return 0;
-        sha_add(&to->sha, buffer, some);
-        at += some, n -= some;
+static struct delta open_delta(const char *path, int reversed) {
+    struct delta d = {.file = open_file(path, O_RDONLY), .reversed = reversed};
+    struct sink all = {START, NULL};
+    struct run r = FIRST;
+    struct digest stored;
+    uint8_t head[HEAD] = {0};
+    uint64_t end = d.file.size - DIGEST;
+    if (d.file.size >= HEAD + DIGEST && d.file.size <= MAX_DELTA) read_at(&d.file, 0, head, HEAD);
+    check(!memcmp(head, "ARADELT1", 8), path, "is no Arachne delta");
+    copy(&all, &d.file, 0, end);
+    read_at(&d.file, end, stored.bytes, DIGEST);
+    check(same(sha_end(&all.sha), stored), path, "is damaged: its checksum does not fit");
+    d.length = number(head + 8, 8), d.runs = number(head + 80, 4);
+    memcpy(d.sha[reversed].bytes, head + 16, DIGEST), memcpy(d.sha[!reversed].bytes, head + 48, DIGEST);
+    while (next_run(&d, &r)) { /* the checksum is longer than the head of a run, so there is one to read */
+        int fits = r.next <= end && r.n && r.offset >= r.before && r.offset <= d.length && r.n <= d.length - r.offset;
+        check(fits, path, "has a run that does not fit into the file");
     }
-    return 1;
+    check(r.next == end, path, "has bytes that belong to no run");
+    return d;
 }
 
-static int put(struct sink *to, const uint8_t *bytes, size_t n) {
-    sha_add(&to->sha, bytes, n);
-    return to->fd < 0 || write_all(to->fd, bytes, n);
-}
-
-/* The model, with the runs' bytes of one side in it, hashed and perhaps written. */
-static int pass_model(const struct delta *d, int model, uint64_t size, enum side side, int out, uint8_t digest[DIGEST]) {
-    struct sink to = {.fd = out};
-    struct run r;
-    uint64_t at = 0, place = HEAD;
-    sha_start(&to.sha);
-    if (side != AS_IT_IS && size != d->length) return memset(digest, 0, DIGEST), 1;
-    for (uint32_t i = 0; side != AS_IT_IS && i < d->runs; i++) {
-        if (!next_run(d, &place, &r) || !pass(&to, model, at, r.offset - at)) return 0;
-        if (!pass(&to, d->fd, side == OLD ? r.old : r.new, r.n)) return 0;
-        at = r.offset + r.n;
+/* Read the model, with one side's bytes where the runs are, and write what is read if there is a file for it. */
+static struct digest pass_model(const struct delta *d, const struct file *model, enum side side, const struct file *out) {
+    struct sink to = {START, out};
+    struct run r = FIRST;
+    while (side != AS_IT_IS && next_run(d, &r)) {
+        copy(&to, model, r.before, r.offset - r.before);
+        copy(&to, &d->file, r.side[side], r.n);
     }
-    if (!pass(&to, model, at, size - at)) return 0;
-    sha_end(&to.sha, digest);
-    return 1;
+    copy(&to, model, r.before, model->size - r.before);
+    return sha_end(&to.sha);
 }
 
-static int open_delta(struct delta *d, const char *path, int reversed) {
-    uint8_t head[HEAD], digest[DIGEST], stored[DIGEST];
-    struct sink to = {.fd = -1};
-    struct run r;
-    d->reversed = 0;
-    if ((d->fd = open_plain(path, O_RDONLY, &d->size)) < 0) return complain(DISK, "", path);
-    if (d->size < HEAD + DIGEST || d->size > MAX_DELTA || !read_at(d->fd, 0, head, HEAD) || memcmp(head, "ARADELT1", 8))
-        return complain(MISFIT, "is no Arachne delta", path);
-    sha_start(&to.sha);
-    if (!pass(&to, d->fd, 0, d->size - DIGEST) || !read_at(d->fd, d->size - DIGEST, stored, DIGEST)) return complain(DISK, "", path);
-    sha_end(&to.sha, digest);
-    if (memcmp(digest, stored, DIGEST)) return complain(MISFIT, "is damaged: its checksum does not fit", path);
-    d->length = number(head + 8, 8), d->runs = (uint32_t)number(head + 80, 4);
-    uint64_t at = HEAD, reached = 0, end = d->size - DIGEST;
-    for (uint32_t i = 0; i < d->runs; i++) {
-        if (end - at < RUN || !next_run(d, &at, &r) || at > end || !r.n || r.offset < reached || r.offset > d->length || r.n > d->length - r.offset)
-            return complain(MISFIT, "has a run that does not fit into the file", path);
-        reached = r.offset + r.n;
+static int leads_to(const struct delta *d, const struct file *model, enum side side) {
+    return model->size == d->length && same(pass_model(d, model, side, NULL), d->sha[side]);
+}
+
+/* Write the delta in the direction in which it is applied. */
+static void write_journal(const struct delta *d, const struct file *out) {
+    struct sink to = {START, out};
+    struct run r = FIRST;
+    copy(&to, &d->file, 0, 16);
+    put(&to, (const uint8_t *)d->sha, sizeof d->sha);
+    copy(&to, &d->file, 80, 4);
+    while (next_run(d, &r)) {
+        copy(&to, &d->file, r.side[d->reversed] - RUN, RUN);
+        copy(&to, &d->file, r.side[OLD], r.n);
+        copy(&to, &d->file, r.side[NEW], r.n);
     }
-    if (at != end) return complain(MISFIT, "has bytes that belong to no run", path);
-    memcpy(d->old, head + (reversed ? 48 : 16), DIGEST), memcpy(d->new, head + (reversed ? 16 : 48), DIGEST);
-    d->reversed = reversed;
-    return DONE;
+    struct digest digest = sha_end(&to.sha);
+    put(&to, digest.bytes, DIGEST);
 }
 
-/* The delta as a file of its own, in the direction in which it is applied. */
-static int write_directed(const struct delta *d, int fd) {
-    struct sink to = {.fd = fd};
-    struct run r;
-    uint8_t head[HEAD], digest[DIGEST];
-    uint64_t at = HEAD, start = HEAD;
-    sha_start(&to.sha);
-    if (!read_at(d->fd, 0, head, HEAD)) return 0;
-    memcpy(head + 16, d->old, DIGEST), memcpy(head + 48, d->new, DIGEST);
-    if (!put(&to, head, HEAD)) return 0;
-    for (uint32_t i = 0; i < d->runs; i++, start = at)
-        if (!next_run(d, &at, &r) || !pass(&to, d->fd, start, RUN) || !pass(&to, d->fd, r.old, r.n) || !pass(&to, d->fd, r.new, r.n)) return 0;
-    sha_end(&to.sha, digest);
-    return write_all(fd, digest, DIGEST) && fsync(fd) == 0;
-}
-
-/* Put the new bytes into the model and prove that it is the new file; safe to run again after an interruption. */
-static int write_runs(const struct delta *d, const char *path) {
-    uint8_t digest[DIGEST];
-    uint64_t size, place = HEAD;
-    struct run r;
-    struct sink to;
-    int fd = open_plain(path, O_RDWR, &size), code = DONE;
-    if (fd < 0) return complain(DISK, "", path);
-    for (uint32_t i = 0; i < d->runs && code == DONE; i++) {
-        to.fd = fd, sha_start(&to.sha);
-        if (!next_run(d, &place, &r) || lseek(fd, (off_t)r.offset, SEEK_SET) < 0 || !pass(&to, d->fd, r.new, r.n)) code = DISK;
+/* Put the journal's new bytes into the model, prove that it is the new file, and remove the journal; safe to run again. */
+static void recover(const char *path, const char *journal) {
+    struct delta d = open_delta(journal, 0);
+    struct file model = open_file(path, O_RDWR);
+    struct sink to = {START, &model};
+    struct run r = FIRST;
+    check(leads_to(&d, &model, OLD), journal, "belongs to another file; move it away");
+    while (next_run(&d, &r)) {
+        check(lseek(model.fd, (off_t)r.offset, SEEK_SET) >= 0, path, NULL);
+        copy(&to, &d.file, r.side[NEW], r.n);
     }
-    if (code == DONE && (fsync(fd) || !pass_model(d, fd, size, AS_IT_IS, -1, digest))) code = DISK;
-    close(fd);
-    if (code == DONE && memcmp(digest, d->new, DIGEST)) return complain(MISFIT, "did not become the promised file; its journal stays, recover it", path);
-    return code == DONE ? DONE : complain(DISK, "", path);
+    check(fsync(model.fd) == 0, path, NULL);
+    int reached = same(pass_model(&d, &model, AS_IT_IS, NULL), d.sha[NEW]);
+    check(reached, path, "did not become the promised file; its journal stays, recover it");
+    check(unlink(journal) == 0, journal, NULL);
+    sync_folder(journal);
 }
 
-static int remove_journal(const char *journal) {
-    return unlink(journal) || !sync_folder(journal) ? complain(DISK, "", journal) : DONE;
-}
-
-static int recover(const char *model, const char *journal, int *found) {
-    struct delta d;
-    struct stat there;
-    uint8_t digest[DIGEST];
-    uint64_t size;
-    *found = lstat(journal, &there) == 0;
-    if (!*found) return DONE;
-    int code = open_delta(&d, journal, 0), fd = -1, ok;
-    if (code) return code;
-    if ((fd = open_plain(model, O_RDONLY, &size)) < 0) return complain(DISK, "", model);
-    ok = pass_model(&d, fd, size, OLD, -1, digest);
-    close(fd);
-    if (!ok) return complain(DISK, "", model);
-    if (memcmp(digest, d.old, DIGEST)) return complain(MISFIT, "belongs to another file; move it away", journal);
-    code = write_runs(&d, model);
-    close(d.fd);
-    return code ? code : remove_journal(journal);
-}
-
-static int write_new(const struct delta *d, int model, uint64_t size, const char *draft, const char *path) {
-    uint8_t digest[DIGEST];
-    int fd = create(draft), ok = fd >= 0;
-    ok = ok && (model < 0 ? write_directed(d, fd) : pass_model(d, model, size, NEW, fd, digest) && fsync(fd) == 0);
-    if (fd >= 0) ok = close(fd) == 0 && ok;
-    return ok && rename(draft, path) == 0 && sync_folder(path) ? DONE : complain(DISK, "", path);
-}
-
-static int change(const char *delta, const char *model, const char *out, const char *journal, const char *draft, int reversed) {
-    struct delta d;
-    struct stat there;
-    uint8_t found[DIGEST], reached[DIGEST];
-    uint64_t size;
-    if (lstat(journal, &there) == 0) return complain(MISFIT, "says that a change was interrupted; finish it with --recover first", journal);
-    int code = open_delta(&d, delta, reversed);
-    if (code) return code;
-    int fd = open_plain(model, O_RDONLY, &size);
-    if (fd < 0 || !pass_model(&d, fd, size, AS_IT_IS, -1, found)) return complain(DISK, "", model);
-    if (!out && !memcmp(found, d.new, DIGEST)) return printf("'%s' is the wanted file already\n", model), DONE;
-    if (memcmp(found, d.old, DIGEST)) return complain(MISFIT, "is not the file this delta was made for", model);
-    if (!pass_model(&d, fd, size, OLD, -1, found) || !pass_model(&d, fd, size, NEW, -1, reached)) return complain(DISK, "", model);
-    if (memcmp(found, d.old, DIGEST) || memcmp(reached, d.new, DIGEST))
-        return complain(MISFIT, "does not lead from the file it was made for to the one it promises", delta);
-    if (out && lstat(out, &there) == 0) return complain(MISFIT, "is there already", out);
-    code = out ? write_new(&d, fd, size, draft, out) : write_new(&d, -1, 0, draft, journal);
-    close(fd);
-    if (!code && !out && !(code = write_runs(&d, model))) code = remove_journal(journal);
-    if (!code) printf("%s '%s': %" PRIu32 " runs\n", out ? "wrote" : "changed", out ? out : model, d.runs);
-    close(d.fd);
-    return code;
-}
-
-static int verify(const char *delta, const char *model) {
-    struct delta d;
-    uint8_t found[DIGEST];
-    uint64_t size;
-    int code = open_delta(&d, delta, 0), fd = -1;
-    if (code) return code;
-    if ((fd = open_plain(model, O_RDONLY, &size)) < 0 || !pass_model(&d, fd, size, AS_IT_IS, -1, found)) return complain(DISK, "", model);
-    int is_new = !memcmp(found, d.new, DIGEST);
-    if (!is_new && memcmp(found, d.old, DIGEST)) return complain(MISFIT, "is neither the old nor the new file of this delta", model);
-    return puts(is_new ? "new" : "old"), DONE;
+/* Write the copy, or the journal and then the model; either file is whole before it has its name. */
+static void change(const struct delta *d, const struct file *model, const char *out, const char *journal, const char *draft) {
+    int leads = leads_to(d, model, OLD) && leads_to(d, model, NEW);
+    check(leads, d->file.path, "does not lead from the file it was made for to the one it promises");
+    check(!out || !exists(out), out, "is there already");
+    check(unlink(draft) == 0 || errno == ENOENT, draft, NULL);
+    struct file written = open_file(draft, O_WRONLY | O_CREAT | O_EXCL);
+    if (out) pass_model(d, model, NEW, &written);
+    else write_journal(d, &written);
+    check(fsync(written.fd) == 0 && close(written.fd) == 0 && rename(draft, out ? out : journal) == 0, draft, NULL);
+    sync_folder(draft);
+    if (!out) recover(model->path, journal);
+    printf("%s '%s': %" PRIu64 " runs\n", out ? "wrote" : "changed", out ? out : model->path, d->runs);
 }
 
 int main(int n, char **words) {
     static char journal[PATH_MAX], draft[PATH_MAX];
-    const char *mode = n > 1 && !strncmp(words[1], "--", 2) ? words[1] : "--apply";
-    char **paths = words + 1 + (n > 1 && mode == words[1]);
-    int count = n - (int)(paths - words), interrupted, code;
-    int reversed = !strcmp(mode, "--revert"), changes = reversed || !strcmp(mode, "--apply");
-    if (changes ? count < 2 || count > 3 : !strcmp(mode, "--verify") ? count != 2 : strcmp(mode, "--recover") || count != 1) {
+    int named = n > 1 && !strncmp(words[1], "--", 2), count = n - 1 - named;
+    const char *mode = named ? words[1] : "--apply";
+    int reverts = !strcmp(mode, "--revert"), verifies = !strcmp(mode, "--verify"), recovers = !strcmp(mode, "--recover");
+    int changes = reverts || !strcmp(mode, "--apply");
+    if (!(changes ? count == 2 || count == 3 : verifies ? count == 2 : recovers && count == 1)) {
         fprintf(stderr, "usage: arachne_delta [--revert] DELTA MODEL [OUT] | --verify DELTA MODEL | --recover MODEL\n");
         return USAGE;
     }
-    if (!strcmp(mode, "--verify")) return verify(paths[0], paths[1]);
-    const char *model = paths[changes], *out = count == 3 ? paths[2] : NULL;
-    if (snprintf(journal, sizeof journal, "%s.journal", model) >= (int)sizeof journal ||
-        snprintf(draft, sizeof draft, "%s.arachne-draft", out ? out : journal) >= (int)sizeof draft)
-        return complain(MISFIT, "is too long a name", model);
-    if (changes) return change(paths[0], model, out, journal, draft, reversed);
-    code = recover(model, journal, &interrupted);
-    if (!code) printf(interrupted ? "finished what was interrupted in '%s'\n" : "nothing was interrupted in '%s'\n", model);
-    return code;
+    const char *path = words[n - 1 - (count == 3)], *out = count == 3 ? words[n - 1] : NULL;
+    int length = snprintf(journal, sizeof journal, "%s.journal", path);
+    int longest = snprintf(draft, sizeof draft, "%s.arachne-draft", out ? out : journal);
+    check(length < PATH_MAX && longest < PATH_MAX, path, "is too long a name");
+    int interrupted = exists(journal);
+    check(!changes || !interrupted, journal, "says that a change was interrupted; finish it with --recover first");
+    if (recovers) {
+        if (interrupted) recover(path, journal);
+        printf(interrupted ? "finished what was interrupted in '%s'\n" : "nothing was interrupted in '%s'\n", path);
+        return DONE;
+    }
+    struct delta d = open_delta(words[1 + named], reverts);
+    struct file model = open_file(path, O_RDONLY);
+    struct digest found = pass_model(&d, &model, AS_IT_IS, NULL);
+    int is_old = same(found, d.sha[OLD]), is_new = same(found, d.sha[NEW]);
+    check(changes || is_old || is_new, path, "is neither the old nor the new file of this delta");
+    check(verifies || is_old || (is_new && !out), path, "is not the file this delta was made for");
+    if (verifies) puts(is_new ? "new" : "old");
+    else if (is_new && !out) printf("'%s' is the wanted file already\n", path);
+    else change(&d, &model, out, journal, draft);
+    return DONE;
 }

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from arachne.model.backend import ModelBackend
-from arachne.model.memory import in_batches_that_fit
+from arachne.model.memory import in_batches_that_fit, release_freed_memory
 from arachne.model.passes import resuming_passes
 from arachne.results.checkpoint import Checkpoints, Saved
 from arachne.search import SearchState
@@ -57,12 +57,13 @@ class Run:
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
-        """Announce a stage, and add its time to `seconds`."""
+        """Announce a stage, and add its time to `seconds`; the one before has given back the memory that it freed."""
         if self._on_step is not None:
             self._on_step(name)
         start = time.perf_counter()
         self._current = name, start
         yield
+        release_freed_memory()
         self.seconds[name] = self._total(name, start)
         self._current = None
 

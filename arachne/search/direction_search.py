@@ -19,6 +19,7 @@ from typing import ClassVar
 import numpy as np
 
 from arachne.errors import UsageError
+from arachne.model.memory import release_freed_memory
 from arachne.model.values import Array, LayerInfo
 from arachne.plugins.options import option
 from arachne.scoring.low_rank import is_in_tail
@@ -28,7 +29,7 @@ from arachne.search.cross_fit import outcomes, select_front
 from arachne.search.directions import SecondMoments
 from arachne.search.folds import fold_numbers
 from arachne.search.layer_inputs import LayerInputs, read_layer_inputs
-from arachne.search.problem import Problem
+from arachne.search.problem import FITTED_TO, Problem
 from arachne.search.shifts import MIN_T, Kinds, Shifts
 from arachne.search.state import Candidate, Generation, SearchResult, SearchState
 from arachne.weights.edit import LowRankEdit
@@ -292,12 +293,13 @@ class DirectionSearch(Searcher):
 
 def gather(problem: Problem, info: LayerInfo, folds: Array, count: int) -> Material:
     """Gather the arrays that a layer is fitted from; those of the last few layers stay cached."""
-    kept: dict[tuple[str, int, bytes], Material] = problem.shared.setdefault("directions", {})
+    kept: dict[tuple[str, int, bytes], Material] = problem.shared.setdefault(FITTED_TO, {})
     key = info.name, count, folds.tobytes()
     if key in kept:
         return kept[key]
     while len(kept) >= MAX_KEPT:
         del kept[next(iter(kept))]
+    release_freed_memory()
     inputs = problem.fitness_inputs
     negative, positive, guarded = (inputs.of_kind(kind) for kind in ("negative", "positive", "never_break"))
     read_as = inputs.task.decide(problem.original_scores)

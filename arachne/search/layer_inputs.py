@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
@@ -22,8 +23,8 @@ MAX_SAMPLED_INPUTS, POSITIONS_PER_INPUT = 600, 64
 """From how many inputs of a convolution patches are taken, and how many patches of each."""
 
 
-MAX_PIECE_BYTES = 256 << 20
-"""The most bytes of what enters and leaves a layer that a cut gives at a time."""
+MAX_PIECE_BYTES, MAX_READ_BYTES = 256 << 20, 8 << 20
+"""The most bytes of what enters and leaves a layer that make a piece, and that a cut gives at a time."""
 
 SAMPLE_SHARE = 32
 """Samples take 1 / SAMPLE_SHARE of the memory limit, as float32; arrays made of them take several times that."""
@@ -40,7 +41,7 @@ class LayerInputs(ABC):
 
     @abstractmethod
     def pieces(self) -> Iterator[tuple[slice, Array]]:
-        """Give rows of fitness inputs, and one vector `(width,)` for each: `(rows, width)`."""
+        """Give rows of fitness inputs, and one vector `(width,)` for each: `(rows, width)`, until the next are read."""
 
     @abstractmethod
     def samples(self, rows: Array) -> tuple[Array, Array]:
@@ -152,9 +153,10 @@ class MapInputs(LayerInputs):
 
 
 def _read_uses(problem: Problem, layer: str, rows: Array) -> Iterator[tuple[slice, tuple[Activation, ...]]]:
-    """Give the activations of a layer for some fitness inputs, piece by piece: from a cut there, or from passes.
+    """Give what enters a layer for some fitness inputs, piece by piece: from a cut there, or from passes.
 
-    Trials in the layer need the cut anyway, and the model has run up to it then.
+    Trials in the layer need the cut anyway, and the model has run up to it then. A piece from a cut overwrites the one
+    before it, and has no more of what leaves the layer than one row.
     """
     first = problem.activation_at(layer, rows[:1])
     if first is None:
@@ -162,10 +164,17 @@ def _read_uses(problem: Problem, layer: str, rows: Array) -> Iterator[tuple[slic
         for part, piece in read_shards(take(inputs, rows) if len(rows) < count(inputs) else inputs):
             yield part, problem.backend.activations(piece, layer)
         return
-    size = first.leaving.nbytes + sum(array.nbytes for array in first.entering.values())
-    for part in batches(len(rows), max(EVEN, min(SHARD, MAX_PIECE_BYTES // max(1, size)))):
-        found = problem.activation_at(layer, rows[part])
-        yield part, () if found is None else (found,)
+    size = max(1, first.leaving.nbytes + sum(array.nbytes for array in first.entering.values()))
+    parts = list(batches(len(rows), max(EVEN, min(SHARD, MAX_PIECE_BYTES // size))))
+    most = max(part.stop - part.start for part in parts)
+    entering = {name: np.empty((most, *array.shape[1:]), array.dtype) for name, array in first.entering.items()}
+    for part in parts:
+        own = rows[part]
+        for block in batches(len(own), max(EVEN, MAX_READ_BYTES // size)):
+            if (found := problem.activation_at(layer, own[block])) is not None:
+                for name, array in entering.items():
+                    array[block] = found.entering[name]
+        yield part, (replace(first, entering={name: array[: len(own)] for name, array in entering.items()}),)
 
 
 def _buffer(problem: Problem, n: int, width: int) -> RowBuffer:

@@ -10,6 +10,7 @@ import numpy as np
 from arachne.data.health import examine
 from arachne.errors import UsageError
 from arachne.localise.ranked import DEEP_KINDS
+from arachne.model.memory import release_freed_memory
 from arachne.plugins.options import option
 from arachne.plugins.table import SEARCHERS
 from arachne.scoring.cut import CutScorer
@@ -156,6 +157,7 @@ class Pool(Searcher):
         problem = self._limit(problem)
         name, own = list(state.members.items())[-1]
         if own.stopped is not None:
+            release_freed_memory()
             return self._begin_next(problem, state, rng=rng)
         return _with_member(state, name, self._searcher(name, problem, state).step(problem, own, rng=rng))
 

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from arachne.scoring.fitness import FitnessInputs
     from arachne.scoring.tail_cache import TailCache
 
+FITTED_TO = "directions"
+"""The name under which problems share what layers are fitted to."""
+
 MakeEvaluator = Callable[[ModelBackend, "FitnessInputs", Selection], "Evaluator"]
 
 
@@ -71,6 +74,10 @@ class Problem(Brief):
     def forget(self) -> None:
         """Empty the shared cache, whose entries refer to this problem; large arrays would outlive the repair."""
         self.shared.clear()
+
+    def forget_fits(self) -> None:
+        """Drop what searches fit layers to, which the candidates do not need."""
+        self.shared.pop(FITTED_TO, None)
 
     def allowed_layers(self, layers: Sequence[LayerInfo], called: str) -> list[LayerInfo]:
         """Return the layers among these that the user lets a repair change.

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from scipy import sparse
 
-from arachne.model.values import Array
+from arachne.model.values import Array, batches
 
 MIN_T = 3.0
 """Entries of the mean that are fewer standard errors than this away from zero are left out."""
@@ -25,6 +25,9 @@ MAX_CLASSES = 64
 
 MAX_OWN, MAX_READ_AS, MIN_READ_AS_SHARE = 12, 4, 0.1
 """How many differences of each kind there are at most, and the share of negatives that are read as a class."""
+
+MAX_ADDED_BYTES = 8 << 20
+"""The most bytes of float64 that are added up at a time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,10 +98,13 @@ class Shifts:
         self._sums = {name: sums.reshape(kinds.count, -1, sums.shape[1]) for name, sums in self._sums.items()}
 
     def _add(self, name: str, groups: int, codes: Array, among: Array, values: Array) -> None:
-        kept = np.flatnonzero(among)
-        ones = np.ones(len(kept)), (codes[kept], kept)
-        found = sparse.csr_matrix(ones, shape=(groups, len(values))) @ values
-        self._sums[name] = found if name not in self._sums else self._sums[name] + found
+        """Add rows of values up by their codes, some columns at a time: products make them float64."""
+        kept, sums = np.flatnonzero(among), self._sums.setdefault(name, np.zeros((groups, values.shape[1])))
+        ones = np.ones(len(kept)), (codes[kept], np.arange(len(kept)))
+        summing = sparse.csr_matrix(ones, shape=(groups, max(1, len(kept))))
+        most = MAX_ADDED_BYTES // (8 * max(1, len(kept)))
+        for columns in batches(values.shape[1] if len(kept) else 0, max(1, most)):
+            sums[:, columns] += summing @ values[:, columns][kept]
 
     def own(self, without: int = -1) -> Array:
         """Return the differences to the own class, float64 `(width, classes)`."""

@@ -83,7 +83,7 @@ class TorchCut(Cut):
         layer = next(layer for layer in head.layers if layer in layers)
         infos = [one.info for one in layers.values()]
         super().__init__(layer, infos, continues_from_outputs=self._batch_axis is not None)
-        self._inputs = inputs
+        self._inputs = None if self._batch_axis else inputs
         self._then = {} if self._batch_axis else runner.snapshot()
         touched = {tape.named[slice_.name] for layer in layers.values() for slice_ in layer.stored.values()}
         before, behind = split_steps(tape, at, touched)
@@ -213,6 +213,8 @@ class TorchCut(Cut):
         return Pass(self._runner, len(part), run, [self.layer], own).seen
 
     def _trace_outputs(self, rows: Array | None) -> Array:
+        if self._inputs is None:
+            raise ValueError("this cut runs its layer's own call")
         trace = TorchTrace(self._runner, take(self._inputs, rows), [self.layer], gradients=False, weights=self._then)
         return trace.activations[self.layer][0].leaving
 
@@ -276,7 +278,7 @@ class TorchCut(Cut):
     ) -> dict[int, _CrossingTensor]:
         """Compute every tensor that crosses the cut, for all inputs."""
         crossing = crossing - self._tape.constants.keys() - set(self._tape.named.values())
-        parts: dict[int, list[Tensor]] = {number: [] for number in crossing}
+        joined = {number: _Joined(self._n, self._tape.batch_axes[number]) for number in crossing}
         steps = select_needed(before, crossing)
         named = {number: self._runner.parameters[name].detach() for name, number in self._tape.named.items()}
         opaque = any(step.opaque for step in steps)
@@ -291,9 +293,9 @@ class TorchCut(Cut):
 
         each = batches(self._n, max(EVEN, self._runner.rows))
         for values in map(run_part, each) if opaque else self._runner.run_steps(run_part, each):
-            for number in crossing:
-                parts[number].append(values[number])
-        return {number: _concatenate(found, self._tape.batch_axes[number]) for number, found in parts.items()}
+            for number, one in joined.items():
+                one.add(values[number])
+        return {number: one.crossing for number, one in joined.items()}
 
     def _pick_from_pass(self, inputs: Inputs, crossing: set[int]) -> Values:
         """Take crossing tensors from a pass of the model itself, because a step before the cut cannot be run again."""
@@ -364,18 +366,47 @@ class _CrossingTensor:
     folded: int | None = None
 
 
-def _concatenate(parts: Sequence[Tensor], batch_axis: BatchAxis | None) -> _CrossingTensor:
-    if batch_axis is None:
-        raise NotRecordableError("a tensor that crosses the cut mixes its inputs with each other")
-    if batch_axis.axis is None:
-        return _CrossingTensor(parts[0], None)
-    axis, folded = batch_axis.axis, None
-    if batch_axis.each > 1:
-        sizes = (batch_axis.each, -1) if batch_axis.strided else (-1, batch_axis.each)
-        parts = [torch.unflatten(part, axis, sizes) for part in parts]
-        axis, folded = axis + int(batch_axis.strided), axis
-    try:
-        whole = parts[0] if len(parts) == 1 else torch.cat(list(parts), axis)
-    except RuntimeError:
-        raise NotRecordableError("a tensor that crosses the cut has other sizes for other inputs") from None
-    return _CrossingTensor(whole, axis, folded)
+class _Joined:
+    """A tensor that crosses the cut: batches are copied to their place as they come, never held beside the whole."""
+
+    def __init__(self, n: int, batch_axis: BatchAxis | None) -> None:
+        if batch_axis is None:
+            raise NotRecordableError("a tensor that crosses the cut mixes its inputs with each other")
+        self._n, self._axis, self._each, self._strided = n, batch_axis.axis, batch_axis.each, batch_axis.strided
+        self._whole: Tensor | None = None
+        self._done = 0
+
+    def add(self, part: Tensor) -> None:
+        """Take the next batch."""
+        axis = self._axis
+        if axis is None:
+            self._whole = part if self._whole is None else self._whole
+            return
+        if self._each > 1:
+            part = torch.unflatten(part, axis, (self._each, -1) if self._strided else (-1, self._each))
+            axis += int(self._strided)
+        if self._whole is None:
+            self._whole = part if part.shape[axis] == self._n else _make_room(part, axis, self._n)
+        if self._whole is not part:
+            place = self._whole.narrow(axis, self._done, min(part.shape[axis], self._n - self._done))
+            if (place.shape, place.dtype) != (part.shape, part.dtype):
+                raise NotRecordableError("a tensor that crosses the cut has other sizes for other inputs")
+            place.copy_(part)
+        self._done += part.shape[axis]
+
+    @property
+    def crossing(self) -> _CrossingTensor:
+        """The tensor with all batches."""
+        if self._whole is None or (self._axis is not None and self._done != self._n):
+            raise NotRecordableError("a tensor that crosses the cut has other sizes for other inputs")
+        if self._axis is None or self._each == 1:
+            return _CrossingTensor(self._whole, self._axis)
+        return _CrossingTensor(self._whole, self._axis + int(self._strided), self._axis)
+
+
+def _make_room(part: Tensor, axis: int, n: int) -> Tensor:
+    """Make a tensor for `n` inputs, which lie on an axis, with the layout of a batch and no values yet."""
+    last = {4: torch.channels_last, 5: torch.channels_last_3d}.get(part.dim(), torch.contiguous_format)
+    plain = part.is_contiguous() or not part.is_contiguous(memory_format=last)
+    shape, layout = (*part.shape[:axis], n, *part.shape[axis + 1 :]), torch.contiguous_format if plain else last
+    return torch.empty(shape, dtype=part.dtype, device=part.device, memory_format=layout)

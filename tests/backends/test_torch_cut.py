@@ -10,11 +10,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from arachne.adapting.batch_axis import BatchAxis
 from arachne.errors import UnknownLayerError, WeightShapeError
 from arachne.model.cut import PlainCut
 from arachne.model.values import Array, Inputs
 from arachne_torch import TorchBackend
-from arachne_torch.cut import TorchCut
+from arachne_torch.cut import TorchCut, _Joined
+from arachne_torch.tape import NotRecordableError
 
 torch.set_num_threads(1)
 
@@ -111,6 +113,35 @@ def test_batches_do_not_change_the_scores() -> None:
     backend.forward(images())
     backend._runner.rows = 2
     compare(backend, images(), ["left"])
+
+
+@pytest.mark.parametrize("axis", [BatchAxis(0), BatchAxis(2), BatchAxis(0, 2), BatchAxis(1, 2, strided=True)])
+@pytest.mark.parametrize("last", [False, True])
+def test_batches_that_cross_the_cut_are_put_together_as_in_one_pass(axis: BatchAxis, last: bool) -> None:
+    assert axis.axis is not None
+    whole = torch.arange(8 * 8 * 8 * 3, dtype=torch.float32).reshape(8, 8, 8, 3)
+    whole = whole.contiguous(memory_format=torch.channels_last) if last else whole
+    inputs = 8 // axis.each
+    rows = torch.arange(8).reshape((axis.each, inputs) if axis.strided else (inputs, axis.each))
+    found = _Joined(inputs, axis)
+    for part in (slice(0, 3), slice(3, inputs)):
+        own = rows[:, part] if axis.strided else rows[part]
+        batch = whole.index_select(axis.axis, own.ravel())
+        found.add(batch.contiguous(memory_format=torch.channels_last) if last else batch)
+    joined = found.crossing
+    tensor = joined.tensor if joined.folded is None else joined.tensor.flatten(joined.folded, joined.folded + 1)
+    assert torch.equal(tensor, whole)
+    with pytest.raises(NotRecordableError, match="other sizes"):
+        found.add(whole)
+
+
+def test_a_tensor_that_lacks_rows_of_inputs_does_not_cross_the_cut() -> None:
+    found = _Joined(5, BatchAxis(0))
+    found.add(torch.zeros(2, 3))
+    with pytest.raises(NotRecordableError, match="other sizes"):
+        found.add(torch.zeros(2, 4))
+    with pytest.raises(NotRecordableError, match="other sizes"):
+        _ = found.crossing
 
 
 def test_rows_that_a_loss_does_not_pull_at_change_no_gradient() -> None:

@@ -54,6 +54,13 @@ def test_another_file_an_output_that_is_there_and_wrong_words_are_refused(pair: 
         call(program, *words, code=2)
 
 
+def test_a_pipe_is_refused_instead_of_waited_for(pair: Pair, program: Program) -> None:
+    pipe = pair.old.with_name("pipe")
+    os.mkfifo(pipe)
+    for words in ((pipe, pair.old), (pair.file, pipe), ("--verify", pair.file, pipe)):
+        assert f"'{pipe}' is no ordinary file" in call(program, *words, code=3)
+
+
 def test_a_journal_of_another_file_changes_nothing(pair: Pair, program: Program) -> None:
     shutil.copy(pair.file, f"{pair.old}.journal")
     strange = b"x" + pair.old_bytes[1:-2] + b"xx"

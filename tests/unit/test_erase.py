@@ -219,6 +219,23 @@ def test_a_shift_is_measured_from_right_inputs_of_the_same_class_and_chance_is_l
     np.testing.assert_allclose(shifts(negative).mean(1, min_t=0.0), straight, atol=1e-9)
 
 
+def test_sums_by_fold_have_the_same_bits_whether_columns_are_added_together_or_not(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rng = np.random.default_rng(0)
+    entering, labels, negative = rng.normal(size=(90, 70)).astype(np.float32), np.arange(90) % 3, rng.random(90) < 0.3
+    kinds = Kinds(labels, (labels + 1) % 3, negative, ~negative, np.arange(90) % 4, 4)
+
+    def differences() -> list[Array]:
+        shifts = Shifts(kinds, [(slice(0, 40), entering[:40]), (slice(40, 90), entering[40:])])
+        return [shifts.mean(0), shifts.own(1), shifts.read_as(2), shifts.mean(min_t=0.0)]
+
+    together = differences()
+    monkeypatch.setattr("arachne.search.shifts.MAX_ADDED_BYTES", 1)
+    for one, other in zip(together, differences(), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
 def test_a_stuck_pixel_is_repaired_better_than_by_moving_biases(
     network: list[tuple[str, Array, Array]], data: LabelledData
 ) -> None:
