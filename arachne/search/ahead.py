@@ -21,6 +21,7 @@ import numpy as np
 
 from arachne.adapting.side_by_side import allowed_threads
 from arachne.search.forked import Team, can_fork
+from arachne.search.idle import IdleWatch
 from arachne.search.problem import Problem
 
 AHEAD = "ahead"
@@ -57,10 +58,12 @@ class Ahead:
 
     Args:
         processes: The most processes there may be, this one included.
+        only_idle: Whether there are only as many as there are idle processors when they are begun.
     """
 
-    def __init__(self, processes: int) -> None:
+    def __init__(self, processes: int, *, only_idle: bool = False) -> None:
         self._processes = min(processes, MAX_PROCESSES)
+        self._idle = IdleWatch() if only_idle else None
         self._team: Team | None = None
         self._seconds: dict[str, float] = {}
         self._owners: dict[int, int] = {}
@@ -152,10 +155,13 @@ class Ahead:
         if self._team is not None and not self._team.is_whole():
             self.end()
         if self._team is None:
-            if self._processes < 2 or seconds < MIN_SECONDS_TO_FORK:
+            size = self._processes if seconds >= MIN_SECONDS_TO_FORK else 1
+            idle = None if self._idle is None or size < 2 else self._idle.idle_processors()
+            size = size if idle is None else min(size, 1 + round(idle))
+            if size < 2:
                 return False
             try:
-                self._team = Team(self._processes)
+                self._team = Team(size)
             except OSError:
                 self._processes = 1
             return self._team is not None
@@ -181,7 +187,7 @@ def running_ahead(problem: Problem) -> Iterator[Ahead]:
     if AHEAD in problem.shared or not can_fork():
         yield ahead_of(problem)
         return
-    ahead = problem.shared[AHEAD] = Ahead(allowed_threads())
+    ahead = problem.shared[AHEAD] = Ahead(allowed_threads(), only_idle="ARACHNE_THREADS" not in os.environ)
     try:
         yield ahead
     finally:

@@ -21,6 +21,7 @@ from arachne.search import Problem, SearchState, ahead
 from arachne.search.ahead import Ahead, copy_generator
 from arachne.search.build import build_problem
 from arachne.search.forked import Team, can_fork
+from arachne.search.idle import IdleWatch
 from arachne.settings import make_searcher
 from arachne.testing import ReferenceBackend
 from tests.backends import golden
@@ -198,6 +199,25 @@ def test_no_model_runs_in_another_process(problem: Problem, monkeypatch: pytest.
     assert bits_of(states_of(problem, "margin", 2)[0]) == bits_of(alone)
     assert sizes == [2]
     assert no_process_is_left()
+
+
+@pytest.mark.parametrize(("idle", "shared"), [(0.3, False), (0.9, True), (None, True)])
+def test_a_search_leaves_processors_to_others_unless_told_how_many(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch, taken: list[bool], idle: float | None, shared: bool
+) -> None:
+    monkeypatch.delenv("ARACHNE_THREADS", raising=False)
+    monkeypatch.setattr(ahead, "allowed_threads", lambda: 2)
+    monkeypatch.setattr(IdleWatch, "idle_processors", lambda self: idle)
+    make_searcher("margin", steps=24).search(problem, rng=np.random.default_rng(3))
+    assert any(taken) == shared
+
+
+def test_idle_processors_are_counted() -> None:
+    watch = IdleWatch()
+    assert watch.idle_processors() is None  # too early to tell
+    time.sleep(0.3)
+    found = watch.idle_processors()
+    assert found is None or 0 <= found <= len(os.sched_getaffinity(0)) + 0.2
 
 
 def in_a_team(work: Callable[[Team], None]) -> Team:
