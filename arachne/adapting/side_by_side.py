@@ -20,7 +20,7 @@ Result = TypeVar("Result")
 MAX_THREADS = 1024
 """The most threads that a user may ask for."""
 
-MIN_SECONDS = 0.02
+MIN_SECONDS = 0.005
 """Pieces that take less by the clock run one after the other: threads would wait for Python's lock most of the time."""
 
 

@@ -83,7 +83,7 @@ def test_the_number_is_restored_after_an_error(network: Telling) -> None:
 
 def test_a_repair_has_one_thread_for_numpy_and_gives_the_others_back(monkeypatch: pytest.MonkeyPatch) -> None:
     now = [4]
-    monkeypatch.setattr(threads, "_switch", lambda: (lambda: now[0], lambda number: now.__setitem__(0, number)))
+    monkeypatch.setattr(threads, "_switches", lambda: ((lambda: now[0], lambda number: now.__setitem__(0, number)),))
     seen: set[int] = set()
     rng = np.random.default_rng(0)
     x = rng.normal(size=(200, 6)).astype(np.float32)
