@@ -92,7 +92,8 @@ class Ahead:
             runs: How they are computed.
             rng: The generator as the first of them finds it; it is not changed.
         """
-        if not self._agree(self._seconds.get(kind, 0.0)) or self._team is None:
+        comparable = isinstance(rng.bit_generator, np.random.PCG64)
+        if not comparable or not self._agree(self._seconds.get(kind, 0.0)) or self._team is None:
             return
         parts = [part.tolist() for part in np.array_split(numbers, self._team.size)]
         self._shared = name
