@@ -22,6 +22,19 @@ def digits() -> tuple[Array, Array]:
         return arrays["x"].astype(np.float32).reshape(-1, 1, 8, 8), arrays["y"]
 
 
+def train(net: Any, digits: tuple[Array, Array]) -> Any:
+    """Train a network a little; return the inputs as a tensor."""
+    import torch
+
+    inputs, labels = (torch.from_numpy(np.asarray(one)) for one in digits)
+    stepping = torch.optim.Adam(net.parameters(), 0.01)
+    for _ in range(40):
+        stepping.zero_grad()
+        torch.nn.functional.cross_entropy(net(inputs), labels.long()).backward()  # type: ignore[no-untyped-call]
+        stepping.step()
+    return inputs
+
+
 def whole_module(digits: tuple[Array, Array], *, fused: bool) -> Any:
     """A convnet that knows digits a little, quantised by `torch.ao.quantization`."""
     import torch
@@ -32,12 +45,7 @@ def whole_module(digits: tuple[Array, Array], *, fused: bool) -> Any:
     torch.manual_seed(0)
     layers = (nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(), nn.Linear(96, 12), nn.ReLU())
     net = nn.Sequential(quantization.QuantStub(), *layers, nn.Linear(12, 10), quantization.DeQuantStub())
-    inputs, labels = (torch.from_numpy(np.asarray(one)) for one in digits)
-    stepping = torch.optim.Adam(net.parameters(), 0.01)
-    for _ in range(40):
-        stepping.zero_grad()
-        nn.functional.cross_entropy(net(inputs), labels.long()).backward()  # type: ignore[no-untyped-call]
-        stepping.step()
+    inputs = train(net, digits)
     net.eval().qconfig = quantization.get_default_qconfig(torch.backends.quantized.engine)
     if fused:
         quantization.fuse_modules(net, [["1", "2"], ["5", "6"]], inplace=True)
@@ -91,12 +99,7 @@ def export_pt2e(digits: tuple[Array, Array], path: Path) -> None:
         *(nn.Conv2d(1, 6, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten()),
         *(nn.Linear(96, 12), nn.ReLU(), nn.Linear(12, 10)),
     )
-    inputs, labels = (torch.from_numpy(np.asarray(one)) for one in digits)
-    stepping = torch.optim.Adam(net.parameters(), 0.01)
-    for _ in range(40):
-        stepping.zero_grad()
-        nn.functional.cross_entropy(net(inputs), labels.long()).backward()  # type: ignore[no-untyped-call]
-        stepping.step()
+    inputs = train(net, digits)
     example, sizes = (inputs[:2],), ({0: torch.export.Dim("n")},)
     quantizer = x86_inductor_quantizer.X86InductorQuantizer()
     quantizer.set_global(x86_inductor_quantizer.get_default_x86_inductor_quantization_config())
