@@ -24,6 +24,8 @@ from arachne.model.forks import mark_as_fork
 END_WITH_PARENT = 1
 """The number of `PR_SET_PDEATHSIG`, which has a process end when the one that started it does."""
 
+SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
 SIZE_BYTES = 8
 """How many bytes before a value tell its size."""
 
@@ -54,7 +56,6 @@ class Team:
         self._files = [os.memfd_create("arachne-team") for _ in range(size)]
         self._read, self._written = [0] * size, 0
         self._processes: dict[int, int] = {}
-        parent = os.getpid()
         for rank in range(1, size):
             try:
                 process = _fork()
@@ -63,7 +64,6 @@ class Team:
                 raise
             if not process:
                 self.rank = rank
-                _leave(parent)
                 return
             self._processes[rank] = process
 
@@ -128,9 +128,24 @@ class Team:
 
 
 def _fork() -> int:
-    with warnings.catch_warnings():  # of other threads, whose code and locks the new process never touches
-        warnings.simplefilter("ignore")
-        return os.fork()
+    """Fork; return the new process's number, and 0 there. It hears no signal before it is deaf to them.
+
+    Nothing may be raised in the new process here: its caller could not tell it from the first one, and would clean up.
+    """
+    parent, before = os.getpid(), signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    try:
+        with warnings.catch_warnings():  # of other threads, whose code and locks the new process never touches
+            warnings.simplefilter("ignore")
+            process = os.fork()
+        if not process:
+            _leave(parent)
+        return process
+    except BaseException:
+        if os.getpid() != parent:
+            os._exit(0)
+        raise
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave(parent: int) -> None:

@@ -8,6 +8,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -47,7 +49,7 @@ def problem() -> Problem:
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+def takes(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
     """For each result that a search asked for, whether another process had computed it."""
     found: list[bool] = []
     take = Ahead.take
@@ -87,16 +89,16 @@ def no_process_is_left() -> bool:
 
 
 @pytest.mark.parametrize("name", ["margin", "last-layer", "tune@anchored", "erase", "low-rank", "gates"])
-def test_every_state_is_the_same_for_any_number_of_processes(problem: Problem, name: str, taken: list[bool]) -> None:
+def test_every_state_is_the_same_for_any_number_of_processes(problem: Problem, name: str, takes: list[bool]) -> None:
     alone, random = states_of(problem, name, 1)
     assert len(alone) > 3
-    assert not any(taken)
+    assert not any(takes)
     for processes in (2, 3, 4):
-        taken.clear()
+        takes.clear()
         states, own = states_of(problem, name, processes)
         assert own == random
         assert bits_of(states) == bits_of(alone)
-        assert sum(taken) >= len(taken) // 4  # a good part was computed elsewhere
+        assert sum(takes) >= len(takes) // 4  # a good part was computed elsewhere
         assert no_process_is_left()
 
 
@@ -121,7 +123,7 @@ def test_a_search_that_is_interrupted_leaves_no_process_behind(
     assert no_process_is_left()
 
 
-def test_a_search_goes_on_from_any_state(problem: Problem, monkeypatch: pytest.MonkeyPatch, taken: list[bool]) -> None:
+def test_a_search_goes_on_from_any_state(problem: Problem, monkeypatch: pytest.MonkeyPatch, takes: list[bool]) -> None:
     monkeypatch.setenv("ARACHNE_THREADS", "2")
     searcher = make_searcher("margin", steps=24, folds=4)
     rng = np.random.default_rng(3)
@@ -132,7 +134,7 @@ def test_a_search_goes_on_from_any_state(problem: Problem, monkeypatch: pytest.M
         resumed = searcher.search(problem, rng=rng, state=state)
         assert resumed.values.tobytes() == whole.values.tobytes()
         assert resumed.history == whole.history
-    assert any(taken)
+    assert any(takes)
 
 
 @pytest.mark.parametrize("fate", ["fails", "hangs", "draws otherwise"])
@@ -159,6 +161,35 @@ def test_a_process_that_fails_costs_nothing_but_time(
     assert no_process_is_left()
 
 
+def test_a_process_that_cannot_be_set_up_never_does_what_is_the_parents(
+    problem: Problem, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    alone, _ = states_of(problem, "margin", 1)
+
+    def fail(number: int) -> int:
+        if os.getpid() != PARENT:
+            raise ValueError("not here")
+        return -1
+
+    monkeypatch.setattr(signal, "set_wakeup_fd", fail)
+    monkeypatch.setattr(ahead, "MIN_WAIT", 0.2)
+    states, _ = states_of(problem, "margin", 2)
+    with (tmp_path / "after").open("a") as file:
+        file.write(f"{os.getpid()}\n")
+    assert bits_of(states) == bits_of(alone)
+    assert (tmp_path / "after").read_text() == f"{PARENT}\n"
+    assert no_process_is_left()
+
+
+def test_a_search_in_a_thread_shares_its_runs_too(problem: Problem, takes: list[bool]) -> None:
+    alone, _ = states_of(problem, "margin", 1)
+    with ThreadPoolExecutor(1) as threads:
+        states, _ = threads.submit(states_of, problem, "margin", 2).result()
+    assert bits_of(states) == bits_of(alone)
+    assert any(takes)
+    assert no_process_is_left()
+
+
 def test_nothing_is_shared_where_no_process_can_be_had(problem: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
     alone, _ = states_of(problem, "margin", 1)
 
@@ -171,7 +202,7 @@ def test_nothing_is_shared_where_no_process_can_be_had(problem: Problem, monkeyp
     assert len(os.listdir("/proc/self/fd")) == open_before
 
 
-def test_no_model_runs_in_another_process(problem: Problem, monkeypatch: pytest.MonkeyPatch, taken: list[bool]) -> None:
+def test_no_model_runs_in_another_process(problem: Problem, monkeypatch: pytest.MonkeyPatch, takes: list[bool]) -> None:
     """It ends before, and the next runs that are worth it are shared with a new one."""
     alone, _ = states_of(problem, "margin", 1)
     inputs = problem.split.seen.data.inputs
@@ -189,7 +220,7 @@ def test_no_model_runs_in_another_process(problem: Problem, monkeypatch: pytest.
     correct = type(problem.fitness_inputs).correct
 
     def run_the_model_too(*given: Any) -> Any:
-        if taken and taken[-1]:
+        if takes and takes[-1]:
             problem.backend.forward(inputs)
         return correct(*given)
 
@@ -203,13 +234,13 @@ def test_no_model_runs_in_another_process(problem: Problem, monkeypatch: pytest.
 
 @pytest.mark.parametrize(("idle", "shared"), [(0.3, False), (0.9, True), (None, True)])
 def test_a_search_leaves_processors_to_others_unless_told_how_many(
-    problem: Problem, monkeypatch: pytest.MonkeyPatch, taken: list[bool], idle: float | None, shared: bool
+    problem: Problem, monkeypatch: pytest.MonkeyPatch, takes: list[bool], idle: float | None, shared: bool
 ) -> None:
     monkeypatch.delenv("ARACHNE_THREADS", raising=False)
     monkeypatch.setattr(ahead, "allowed_threads", lambda: 2)
     monkeypatch.setattr(IdleWatch, "idle_processors", lambda self: idle)
     make_searcher("margin", steps=24).search(problem, rng=np.random.default_rng(3))
-    assert any(taken) == shared
+    assert any(takes) == shared
 
 
 def test_idle_processors_are_counted() -> None:
@@ -299,16 +330,16 @@ def test_a_copied_generator_draws_the_same() -> None:
 
 
 def test_a_repair_gives_the_same_patch_for_any_number_of_processes(
-    monkeypatch: pytest.MonkeyPatch, taken: list[bool]
+    monkeypatch: pytest.MonkeyPatch, takes: list[bool]
 ) -> None:
     members = ("bias", "erase", "margin@hidden", "low-rank", "gates")
     searcher, found = make_searcher("auto", members=members), []
     for processes in ("1", "2", "4"):
         monkeypatch.setenv("ARACHNE_THREADS", processes)
-        taken.clear()
+        takes.clear()
         backend = ReferenceBackend(golden.network("mlp"))
         result = arachne.repair(backend, golden.digits(), "*:8", searcher=searcher, max_break=0.05, seed=0)
         found.append([str(one) for one in result.patch.entries])
-        assert any(taken) == (processes != "1")
+        assert any(takes) == (processes != "1")
         assert no_process_is_left()
     assert found[0] == found[1] == found[2] != []
