@@ -166,7 +166,7 @@ def _read_uses(problem: Problem, layer: str, rows: Array) -> Iterator[tuple[slic
         return
     size = max(1, first.leaving.nbytes + sum(array.nbytes for array in first.entering.values()))
     parts = list(batches(len(rows), max(EVEN, min(SHARD, MAX_PIECE_BYTES // size))))
-    most = max(part.stop - part.start for part in parts)
+    most = max((part.stop - part.start for part in parts), default=0)
     entering = {name: np.empty((most, *array.shape[1:]), array.dtype) for name, array in first.entering.items()}
     for part in parts:
         own = rows[part]

@@ -546,3 +546,26 @@ def test_a_convolution_that_no_fault_enters_has_no_directions() -> None:
     found = read_layer_inputs(build_problem(backend, split, suspects, 10.0, FastEvaluator), info)
     width = next(piece.shape[1] for _, piece in found.pieces())
     assert found.columns(np.zeros((width, 0))).shape == (np.prod(info.parameters["weight"].shape[1:]), 0)
+
+
+def test_what_enters_a_convolution_is_read_in_blocks_and_pieces_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    backend, data = ReferenceBackend(golden.network("cnn")), golden.data_for("cnn")
+    split = split_by_outcome(backend, data, "*:8", rng=np.random.default_rng(0))
+    suspects = RandomChoice(count=5).localise(backend, split.seen, rng=np.random.default_rng(0)).suspects
+    problem = build_problem(backend, split, suspects, 10.0, FastEvaluator)
+    info = next(one for one in backend.layers if one.kind == "conv")
+    (whole,) = backend.activations(problem.fitness_inputs.inputs, info.name)
+
+    def activation_at(self: Problem, layer: str, rows: Array) -> Activation:
+        return Activation({"weight": whole.entering["weight"][rows]}, whole.leaving[rows])
+
+    monkeypatch.setattr(Problem, "activation_at", activation_at)
+    for name in ("MAX_READ_BYTES", "MAX_PIECE_BYTES"):
+        monkeypatch.setattr(f"arachne.search.layer_inputs.{name}", 1)
+        found = read_layer_inputs(problem, info)
+        pieces = [own.copy() for _, own in found.pieces()]
+        np.testing.assert_array_equal(
+            np.concatenate(pieces), whole.entering["weight"].reshape(sum(map(len, pieces)), -1)
+        )
+        assert len(found.samples(np.zeros(0, np.int64))[0]) == 0
+    assert len(pieces) > 1
